@@ -1,0 +1,1 @@
+"""The `leveret` command: one file a sub-command."""
