@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a generation. `interrupted` means that the stop check ended it; `text` is then what there is so far."""
+    """The end of a generation. `interrupted`: the stop check ended it, and `text` is what there was by then."""
 
     text: str
     finish_reason: Literal["stop", "length", "interrupted"]
@@ -131,6 +131,10 @@ class Result:
 
 Emit = Callable[[TextEvent], None]
 """Takes each event in the engine's thread; must return quickly and never raise."""
+
+
+OwnState = Any
+"""A state that the same model made; each model knows only its own kind."""
 
 
 class State(Protocol):
@@ -159,15 +163,49 @@ class Model(Protocol):
     def new_state(self) -> State:
         """An empty state."""
 
-    def extend(self, state: Any, token_ids: Sequence[int], logits: Literal["none", "last", "all"] = "last") -> Logits:
+    def extend(
+        self, state: OwnState, token_ids: Sequence[int], logits: Literal["none", "last", "all"] = "last"
+    ) -> Logits:
         """Append `token_ids` to `state` and return logits of the new positions: none, the last, or all.
 
         Shape `[0 | 1 | len(token_ids), vocab_size]`, float32, fresh memory that the caller may keep.
         Raises ValueError when the state would exceed `context_tokens`.
         """
 
-    def truncate(self, state: Any, length: int) -> None:
+    def truncate(self, state: OwnState, length: int) -> None:
         """Forget all but the first `length` tokens of `state`."""
 
-    def fork(self, state: Any) -> State:
+    def fork(self, state: OwnState) -> State:
         """An independent copy of `state`; extending one leaves the other as it was."""
+
+
+@runtime_checkable
+class BranchingModel(Model, Protocol):
+    """A model that can also continue one state in several ways at once, reading its weights only once."""
+
+    def branches(self, state: OwnState, continuations: Sequence[Sequence[int]]) -> Sequence[Logits]:
+        """Logits after each token of each continuation of `state`, which stays as it was.
+
+        The continuations are not empty and hold at most `piece_tokens` tokens together, counting each as long as the
+        longest. Shape `[len(continuation), vocab_size]` each, float32. Raises ValueError beyond `context_tokens`.
+        """
+
+
+class PromptCache(Protocol):
+    """Keeps the keys and values of prompts from one request to the next.
+
+    Prefill always goes in pieces that end at multiples of the model's `piece_tokens`. A cache that keeps only whole
+    such pieces, and nothing decoded, makes a warm run equal a cold one to the bit.
+    """
+
+    def acquire(self, token_ids: Sequence[int]) -> tuple[State, int]:
+        """A state for a prompt and the number of its first tokens that the state already holds, always fewer than all.
+
+        The caller may extend the state as it likes.
+        """
+
+    def release(self, token_ids: Sequence[int], state: OwnState) -> None:
+        """Give the state back; it begins with `token_ids` (of the prompt) and may hold decoded tokens after them.
+
+        Not called after a failure: such a state may be unsound.
+        """

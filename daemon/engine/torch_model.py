@@ -1,0 +1,110 @@
+"""The reference model: transformers' own forward pass on torch, for any causal language model that transformers loads.
+
+The only module of the running engine that imports torch and transformers; `load` imports it only where it is wanted.
+"""
+
+import copy
+import inspect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+
+from daemon.engine.types import Logits
+from daemon.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+_PREFILL_FLOPS = {torch.float32: 45e9, torch.bfloat16: 12e9}
+"""Multiply-adds count twice; half a second's worth on two cores of a small CPU (bfloat16 has no fast GEMM on AVX2)."""
+_PIECE_RANGE = (8, 128)
+
+
+@dataclass
+class TorchState:
+    """Keys and values of the first `length` tokens, in transformers' own cache object."""
+
+    cache: transformers.DynamicCache
+    length: int = 0
+
+
+class TorchModel:
+    """transformers behind the model port (`daemon.engine.types.Model`)."""
+
+    def __init__(self, network: transformers.PreTrainedModel, context_tokens: int) -> None:
+        self._network = network
+        self.context_tokens = context_tokens
+        self.piece_tokens = _piece_tokens(network)
+        parameters = inspect.signature(network.forward).parameters
+        self._keeps_logits = "logits_to_keep" in parameters
+        self._cache_name = "cache" if "cache" in parameters else "past_key_values"  # renamed in transformers 5
+        self.vocab_size = self.extend(self.new_state(), [0]).shape[-1]
+
+    def new_state(self) -> TorchState:
+        """An empty state."""
+        return TorchState(transformers.DynamicCache(config=self._network.config))
+
+    @torch.inference_mode()
+    def extend(
+        self, state: TorchState, token_ids: Sequence[int], logits: Literal["none", "last", "all"] = "last"
+    ) -> Logits:
+        """See the port. A head that cannot leave out positions computes them all."""
+        if state.length + len(token_ids) > self.context_tokens:
+            raise ValueError(f"{state.length} + {len(token_ids)} tokens exceed the context of {self.context_tokens}")
+        wanted = {"none": 0, "last": 1, "all": len(token_ids)}[logits]
+        options: dict[str, Any] = {self._cache_name: state.cache}
+        if self._keeps_logits:
+            options["logits_to_keep"] = max(wanted, 1)
+        ids = torch.tensor([list(token_ids)], dtype=torch.long)
+        output = self._network(input_ids=ids, use_cache=True, **options)
+        state.length += len(token_ids)
+        rows = output.logits[0]
+        return np.array(rows[len(rows) - wanted :].float().numpy())
+
+    @torch.inference_mode()
+    def truncate(self, state: TorchState, length: int) -> None:
+        """See the port. Raises RuntimeError on an architecture whose state cannot be shortened."""
+        if length < state.length:
+            state.cache.crop(length - state.length)
+            state.length = length
+
+    @torch.inference_mode()
+    def fork(self, state: TorchState) -> TorchState:
+        """See the port."""
+        return copy.deepcopy(state)
+
+
+def load_torch_model(model_dir: Path, weights: str, context_tokens: int) -> TorchModel:
+    """Load a checkpoint for inference, from local files only, without running code that comes with it.
+
+    `weights` (`float32` or `bfloat16`) is the type computed in, whatever type the checkpoint is stored in: transformers 5 would take the
+    checkpoint's, and a bfloat16 one crawls on a CPU without bfloat16 arithmetic. Raises ConfigurationError.
+    """
+    log.info("loading %s with transformers, computing in %s", model_dir.name, weights)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers is untyped here
+    try:
+        network = transformers.AutoModelForCausalLM.from_pretrained(
+            model_dir, dtype=getattr(torch, weights), local_files_only=True
+        )
+        network.train(False)
+        return TorchModel(network, context_tokens)
+    except Exception as error:  # transformers raises whatever the checkpoint provokes
+        raise ConfigurationError(f"the model in {model_dir} cannot be loaded: {_one_line(error)}") from error
+
+
+def _piece_tokens(network: transformers.PreTrainedModel) -> int:
+    """A power of two of tokens that one forward pass gets through in about half a second."""
+    embeddings = sum(parameter.numel() for parameter in network.get_input_embeddings().parameters())
+    flops_per_token = 2 * max(network.num_parameters() - embeddings, 1)
+    fitting = int(_PREFILL_FLOPS[network.dtype] / 2 / flops_per_token)
+    smallest, largest = _PIECE_RANGE
+    return max(smallest, min(largest, 1 << max(fitting.bit_length() - 1, 0)))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
