@@ -1,6 +1,7 @@
 """The composition root: puts broker, worker, engine and HTTP port together and lives their life in order."""
 
 import asyncio
+import os
 import signal
 import sys
 from typing import Any
@@ -34,12 +35,17 @@ def engine_loader(settings: Settings, location: ModelLocation) -> Engine:
     return load_engine(
         EngineOptions(
             model_dir=location.path,
-            weights=settings.weights,
-            threads=settings.threads,
+            weights=settings.weights or "float32",
+            threads=settings.threads or len(os.sched_getaffinity(0)),
             context_tokens=settings.context_tokens,
             prompt_cache_bytes=settings.prompt_cache_bytes,
         )
     )
+
+
+def _resolve(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", value: object) -> None:
+    """Set the result of `future` from another thread."""
+    loop.call_soon_threadsafe(future.set_result, value)
 
 
 class App:
@@ -121,7 +127,7 @@ class App:
         """Load the model in its thread; False where the stop signal came first."""
         loop = asyncio.get_running_loop()
         loaded: asyncio.Future[BaseException | None] = loop.create_future()
-        self._thread.start(lambda error: loop.call_soon_threadsafe(loaded.set_result, error))
+        self._thread.start(lambda error: _resolve(loop, loaded, error))
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         waiters: set[asyncio.Future[Any]] = {loaded, stop}
         await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
