@@ -86,7 +86,7 @@ def load_torch_model(model_dir: Path, weights: str, context_tokens: int) -> Torc
     checkpoint's, and a bfloat16 one crawls on a CPU without bfloat16 arithmetic. Raises ConfigurationError.
     """
     log.info("loading %s with transformers, computing in %s", model_dir.name, weights)
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers is untyped here
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
     try:
         network = transformers.AutoModelForCausalLM.from_pretrained(
             model_dir, dtype=getattr(torch, weights), local_files_only=True
