@@ -63,7 +63,7 @@ class DeadLetters:
         if is_direct(envelope.reply_to or "") and not await stream.is_there():
             return
         try:
-            await stream.final("chat.error", self._bodies.error(error, None))
+            await stream.final("chat.error", self._bodies.error(error))
         except PublishRefused as refusal:
             log.warning("the reply queue refuses the answer to a dead letter", reason=str(refusal))
 

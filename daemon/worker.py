@@ -170,12 +170,12 @@ class Worker:
                 return self._gone()
             return await self._admit_and_generate(job, stream)
         except LeveretError as error:
-            return await self._refuse(stream, error, None)
+            return await self._refuse(stream, error)
         except PublishRefused:
             raise
         except Exception as error:
             log.exception("request failed")
-            return await self._refuse(stream, GenerationFailed(f"internal error: {type(error).__name__}"), None)
+            return await self._refuse(stream, GenerationFailed(f"internal error: {type(error).__name__}"))
 
     async def _admit_and_generate(self, job: Job, stream: ReplyStream) -> Outcome:
         admitted = self._office.admission.admit(job.envelope)
@@ -184,16 +184,18 @@ class Worker:
             raise Cancelled("the request was cancelled before it was started")
         if job.stop_reason() is StopReason.DEADLINE:
             raise DeadlineExceeded(f"the budget of {admitted.timeout:g} s ran out in the queue")
-        result = await self._generate(job, admitted, stream)
+        bodies = self._office.bodies.answer(admitted)
+        result = await self._generate(
+            job, admitted, ChunkPump(stream, self._office.chunk_seconds, bodies.chunk), stream
+        )
         if result.finish_reason == "interrupted":
             return await self._interrupted(job, admitted, stream, result)
-        body = self._office.bodies.completion(admitted, result)
+        body = bodies.completion(result)
         metrics.observe(result, admitted.queue_seconds)
         return self._sent(await stream.final("chat.completion", body), "ok")
 
-    async def _generate(self, job: Job, admitted: Admitted, stream: ReplyStream) -> Result:
+    async def _generate(self, job: Job, admitted: Admitted, pump: ChunkPump, stream: ReplyStream) -> Result:
         """Generate, with chunks flowing and an eye on the requester; both side tasks have ended when it returns."""
-        pump = ChunkPump(stream, self._office.chunk_seconds, self._office.bodies.chunk_of(admitted))
         chunks = asyncio.create_task(self._pump(job, pump), name="chunk pump")
         watch = asyncio.create_task(self._watch(job, stream), name="requester watch")
         feed = pump.feed if admitted.request.stream else (lambda _: None)
@@ -222,13 +224,12 @@ class Worker:
         job.stop(StopReason.GONE)
 
     async def _interrupted(self, job: Job, admitted: Admitted, stream: ReplyStream, result: Result) -> Outcome:
-        partial = self._office.bodies.partial(result)
         match job.stop_reason():
             case StopReason.CANCELLED:
-                return await self._refuse(stream, Cancelled("the request was cancelled"), partial)
+                return await self._refuse(stream, Cancelled("the request was cancelled"), result)
             case StopReason.DEADLINE:
                 error = DeadlineExceeded(f"the budget of {admitted.timeout:g} s ran out while generating")
-                return await self._refuse(stream, error, partial)
+                return await self._refuse(stream, error, result)
             case StopReason.GONE:
                 return self._gone()
             case StopReason.REFUSED:
@@ -236,8 +237,8 @@ class Worker:
             case StopReason.HAND_BACK | None:
                 return Outcome(Settle.HAND_BACK, "handed_back")
 
-    async def _refuse(self, stream: ReplyStream, error: LeveretError, partial: object) -> Outcome:
-        body = self._office.bodies.error(error, partial)
+    async def _refuse(self, stream: ReplyStream, error: LeveretError, interrupted: Result | None = None) -> Outcome:
+        body = self._office.bodies.error(error, interrupted)
         return self._sent(await stream.final("chat.error", body), error.code)
 
     def _sent(self, published: Published, code: str) -> Outcome:
