@@ -1,0 +1,46 @@
+"""What every test may ask for: a private broker, names of its own on it, and the real small model."""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import aio_pika
+import pytest
+from private_broker import PrivateBroker
+
+from daemon.fetching import SMALL_MODEL, fetch_model
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[PrivateBroker]:
+    """One RabbitMQ node for the whole session: starting one takes eight seconds."""
+    with PrivateBroker() as node:
+        yield node
+
+
+@pytest.fixture
+def queue(broker: PrivateBroker) -> Iterator[str]:
+    """A request queue's name (`LEVERET_QUEUE`) that no other test uses; its topology is deleted afterwards."""
+    prefix = f"t{secrets.token_hex(4)}"
+    yield f"{prefix}.requests"
+    if broker.running:
+        asyncio.run(delete_topology(broker.url, prefix))
+
+
+async def delete_topology(url: str, prefix: str) -> None:
+    """Delete everything that a daemon with the queue `<prefix>.requests` declares; what is missing is no error."""
+    connection = await aio_pika.connect(url, timeout=10)
+    async with connection, connection.channel() as channel:
+        for name in ("requests", "dead", "parked"):
+            await channel.queue_delete(f"{prefix}.{name}", timeout=10)
+        for name in ("dlx", "cancel"):
+            await channel.exchange_delete(f"{prefix}.{name}", timeout=10)
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """The directory of the real SmolLM2-135M-Instruct, fetched and converted once into `.models`."""
+    return fetch_model(SMALL_MODEL, ROOT / ".models", None, print).path
