@@ -1,7 +1,7 @@
 """Bringing a model into the models directory: atomic, resumable, and nothing to do where it already is.
 
-Files are collected in a hidden directory beside the target, which is renamed to its final name when it is whole. A
-fetch that was interrupted goes on where it stopped.
+Files are collected in a hidden directory beside the target, which is renamed to its final name when it is whole. The
+next fetch takes up what an interrupted one left there.
 """
 
 import fcntl

