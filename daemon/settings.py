@@ -60,7 +60,10 @@ class Settings(BaseSettings):
     require_user_id: bool = Field(False, description="Refuse requests without a `user_id` verified by the broker.")
 
     model: str = Field("Qwen/Qwen2.5-0.5B-Instruct", min_length=1, description="Hub id, `smollm2-135m` or directory.")
-    models_dir: Path = Field(default_factory=default_models_dir, description="Where fetched models live.")
+    models_dir: Path = Field(
+        default_factory=default_models_dir,
+        description="Where fetched models live; default: `.models` here, else the user's data directory.",
+    )
     model_id: str | None = Field(None, min_length=1, description="Public model name; default: the Hub id it came from.")
     model_revision: str | None = Field(None, min_length=1, description="Hub revision that must be used.")
     fetch: bool = Field(False, description="Download a missing model at start.")
@@ -86,10 +89,18 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(25.0, ge=0, le=86_400, description="Time the running request gets at shutdown.")
     chunk_seconds: float = Field(0.05, ge=0, le=60, description="Longest time that streamed tokens are held together.")
 
-    daemon_id: str = Field(default_factory=_default_daemon_id, min_length=1, max_length=100, pattern=r"^[\x21-\x7e]+$")
+    daemon_id: str = Field(
+        default_factory=_default_daemon_id,
+        min_length=1,
+        max_length=100,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Name of this daemon in replies and logs; default: host name, process id, random digits.",
+    )
     health_host: str = Field("127.0.0.1", min_length=1, description="Address of the HTTP port.")
     health_port: int = Field(8080, ge=0, le=65_535, description="HTTP port; 0 takes a free one and logs it.")
-    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = Field(
+        "info", description="Least level that is logged."
+    )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON.")
     secrets_dir: Path | None = Field(None, description="Directory with one file a secret, named like the setting.")
 
