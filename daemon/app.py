@@ -71,9 +71,10 @@ class App:
         )
         self._dead = DeadLetters(broker, addresses, bodies, settings.daemon_id, settings.delivery_limit)
         broker.connect_to(self._worker.receive, self._dead.receive, self._worker.cancel)
-        self._lifecycle = Lifecycle(self._thread, broker)
-        self._health = HealthServer(self._lifecycle, model_id)
+        self.lifecycle = Lifecycle(self._thread, broker)
+        self._health = HealthServer(self.lifecycle, model_id)
         self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
+        self.health_port = settings.health_port
 
     async def run(self) -> None:
         """Serve until a signal says stop, then drain. Raises ConfigurationError where the start is impossible."""
@@ -83,11 +84,11 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         log.info("starting", version=__version__, daemon=self._settings.daemon_id)
-        await self._health.start(self._settings.health_host, self._settings.health_port)
+        self.health_port = await self._health.start(self._settings.health_host, self._settings.health_port)
         try:
             await self._supervise()
         finally:
-            self._lifecycle.phase = State.STOPPED
+            self.lifecycle.phase = State.STOPPED
             await self._health.stop()
             self._thread.stop()
         log.info("stopped")
@@ -98,7 +99,7 @@ class App:
             asyncio.create_task(self._broker.run(), name="broker"),
             asyncio.create_task(self._worker.run(), name="worker"),
             asyncio.create_task(self._dead.run(), name="dead letters"),
-            asyncio.create_task(systemd.keep_notified(self._lifecycle), name="systemd"),
+            asyncio.create_task(systemd.keep_notified(self.lifecycle), name="systemd"),
         }
         life = asyncio.create_task(self._live(), name="life")
         try:
@@ -116,10 +117,10 @@ class App:
 
     async def _live(self) -> None:
         """Load, serve, drain."""
-        self._lifecycle.phase = State.LOADING
+        self.lifecycle.phase = State.LOADING
         if await self._load():
             await self._broker.accept()
-            self._lifecycle.phase = State.READY
+            self.lifecycle.phase = State.READY
             await self._stop.wait()
         await self._drain()
 
@@ -138,7 +139,7 @@ class App:
 
     async def _drain(self) -> None:
         """Stop consuming, finish or hand back, within the limit or until a second signal."""
-        self._lifecycle.phase = State.DRAINING
+        self.lifecycle.phase = State.DRAINING
         log.info("draining", seconds=self._settings.drain_seconds, busy=self._worker.busy)
         await self._broker.refuse()
         drain = asyncio.create_task(self._worker.drain(self._settings.drain_seconds), name="drain")
@@ -149,8 +150,12 @@ class App:
             await self._worker.hand_back()
         await drain
 
-    def _on_signal(self, number: signal.Signals) -> None:
-        log.info("signal received", signal=number.name, again=self._stop.is_set())
+    def stop(self) -> None:
+        """Drain and end; a second call hands the running request back at once."""
         if self._stop.is_set():
             self._stop_now.set()
         self._stop.set()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        log.info("signal received", signal=number.name, again=self._stop.is_set())
+        self.stop()
