@@ -71,7 +71,7 @@ class Topology:
             "x-delivery-limit": self.delivery_limit,
         }
         return {
-            self.parked: {"x-queue-type": "quorum", "x-max-length": PARKED_LENGTH, "x-overflow": "drop-head"},
+            self.parked: {"x-queue-type": "quorum", "x-max-length": PARKED_LENGTH},
             self.dead: at_least_once | {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.parked},
             self.requests: at_least_once | {"x-max-length": self.max_length, "x-dead-letter-exchange": self.dlx},
         }
