@@ -2,9 +2,10 @@
 
 from typing import Literal, get_args, get_origin
 
-from pydantic import AliasChoices, SecretStr
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from daemon.doctor.environment import variables_of
 from daemon.settings import Settings
 
 ESCAPED_BAR = "\\|"
@@ -18,17 +19,10 @@ def settings_table() -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    variables = ", ".join(f"`{variable}`" for variable in _variables(name, field))
+    variables = ", ".join(f"`{variable}`" for variable in variables_of(name, field))
     meaning = f"{field.description or ''}{_choices(field)}"
     cells = (variables, _default(field), meaning)
     return f"| {' | '.join(cell.replace('|', ESCAPED_BAR) for cell in cells)} |"
-
-
-def _variables(name: str, field: FieldInfo) -> list[str]:
-    alias = field.validation_alias
-    if not isinstance(alias, AliasChoices):
-        return [f"LEVERET_{name.upper()}"]
-    return [choice for choice in alias.choices if isinstance(choice, str) and choice.isupper()]
 
 
 def _default(field: FieldInfo) -> str:

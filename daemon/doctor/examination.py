@@ -1,0 +1,33 @@
+"""The whole examination, in the order in which things are needed."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from daemon.doctor.broker import check_broker
+from daemon.doctor.environment import check_variables
+from daemon.doctor.findings import Finding, fail
+from daemon.doctor.machine import check_clock, check_memory, check_processor, check_threads, clock_is_synchronised
+from daemon.doctor.model import check_model
+from daemon.errors import ConfigurationError
+from daemon.settings import Settings, load_settings
+
+
+async def examine() -> list[Finding]:
+    """Look at everything. Without valid settings only at what needs none."""
+    variables = check_variables(os.environ, Path(".env"))
+    clock = check_clock(datetime.now(UTC), synchronised=clock_is_synchronised())
+    try:
+        settings = load_settings()
+    except ConfigurationError as error:
+        wrong = fail("settings", "they cannot be used", str(error))
+        return [wrong, *(finding for finding in variables if finding.advice), check_processor(), clock]
+    return [*variables, *await check_broker(settings), *_check_machine(settings), clock]
+
+
+def _check_machine(settings: Settings) -> list[Finding]:
+    findings, weights = check_model(settings)
+    findings += [check_processor(), check_threads(settings.threads, len(os.sched_getaffinity(0)))]
+    if weights is not None:
+        findings.append(check_memory(settings, weights.parameters))
+    return findings

@@ -1,0 +1,1 @@
+"""`leveret eval`: labelled cases over the bus, and what the answers say about quality and speed."""
