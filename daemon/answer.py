@@ -6,13 +6,12 @@ joined, are the final text, whatever happened on the way.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
-
-import structlog
 
 from daemon.client_errors import AnswerTimeout, ClientError, RequestRefused, UnreadableReply
 from schemas.replies import ChatCompletion, ChatCompletionChunk, ChatError, ReplyType, parse_reply
@@ -20,7 +19,8 @@ from schemas.replies import ChatCompletion, ChatCompletionChunk, ChatError, Repl
 CANCEL_SECONDS = 5.0
 """How long leaving early may take: the cancel is worth a try, not a wait."""
 
-log = structlog.get_logger(__name__)
+# The standard library's logging: this runs in programs of other people, who have set up that.
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Answer:
                 await self._cancel()
         except (ClientError, TimeoutError) as failure:
             # What made the caller leave matters more than this.
-            log.warning("request could not be cancelled", correlation_id=self.correlation_id, reason=repr(failure))
+            log.warning("request %r could not be cancelled: %r", self.correlation_id, failure)
 
     # -- for the client ---------------------------------------------------------------------------------------
 
@@ -128,7 +128,6 @@ class Answer:
             elif self._is_next(headers.get("attempt"), headers.get("seq")):
                 self._add(parse_reply(kind, body), body)
         except ValueError as error:
-            self.raw = body
             self.fail(UnreadableReply(f"a reply of type {kind!r} cannot be read: {error}"))
 
     def fail(self, error: ClientError) -> None:
@@ -148,7 +147,7 @@ class Answer:
     def _is_next(self, attempt: object, seq: object) -> bool:
         """True for the next chunk of this attempt or the first of a later one; what follows a gap comes at the end."""
         if not isinstance(attempt, int) or not isinstance(seq, int):
-            log.warning("chunk without attempt and seq dropped", correlation_id=self.correlation_id)
+            log.warning("chunk without attempt and seq dropped, request %r", self.correlation_id)
             return False
         if attempt > self.attempt:
             self.attempt, self._next_seq = attempt, 0

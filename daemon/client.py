@@ -44,6 +44,7 @@ from schemas.replies import ChatCompletion
 from schemas.request import ChatRequest
 
 __all__ = [
+    "MARGIN_SECONDS",
     "Answer",
     "AnswerTimeout",
     "BrokerRefused",
@@ -61,7 +62,7 @@ __all__ = [
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 """A request's budget where it names none; the daemon's `LEVERET_MAX_SECONDS` unless it is configured otherwise."""
-MARGIN_SECONDS = 15.0
+MARGIN_SECONDS = 5.0
 """How much longer than its budget a request is waited for: the daemon ends it, and its answer has to travel."""
 _LONGEST_SECONDS = 1e9
 
@@ -73,7 +74,7 @@ class Envelope:
     """How a request travels; every field is optional.
 
     `expiration_seconds` is how long it may wait in the queue, `wait_seconds` how long this client waits for the end
-    (default: the request's `timeout`, or 300, and 15 on top), `headers` carry `traceparent` and `tracestate`.
+    (default: the request's `timeout`, or 300, and 5 on top), `headers` carry `traceparent` and `tracestate`.
     """
 
     correlation_id: str | None = None
@@ -212,4 +213,4 @@ def _patience(body: Mapping[str, Any], envelope: Envelope) -> float:
         return envelope.wait_seconds
     timeout = body.get("timeout")
     budget = timeout if isinstance(timeout, int | float) else DEFAULT_TIMEOUT_SECONDS
-    return min(budget, _LONGEST_SECONDS) + MARGIN_SECONDS
+    return min(max(budget, 0.0), _LONGEST_SECONDS) + MARGIN_SECONDS

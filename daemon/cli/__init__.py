@@ -16,8 +16,11 @@ EX_CONFIG = 78
 
 COMMANDS = {
     "run": "Serve requests until SIGTERM or SIGINT.",
+    "chat": "Send one request over the bus and stream the answer to the terminal.",
+    "doctor": "Check broker, rights, topology, model and machine; one line each with what to do.",
     "config": "Print the effective settings, secrets masked.",
     "fetch": "Bring a model into the models directory.",
+    "schema": "Print the AsyncAPI 3 document of the messages.",
 }
 """Every command with its line in the help; `daemon.cli.<command>` holds it, as a Typer named `app`."""
 
