@@ -1,0 +1,44 @@
+# Leveret: `make help` lists what there is.
+SHELL := /bin/sh
+export LEVERET_MODELS_DIR ?= .models
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install demo run test check bench lock clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+install: $(INSTALLED) ## Make .venv from the lock (PYTHON, TORCH_INDEX)
+
+$(INSTALLED): requirements.lock pyproject.toml deploy/install.sh
+	@deploy/install.sh
+	@touch $@
+
+demo: $(INSTALLED) ## From nothing to two answers over RabbitMQ; stops everything again
+	@$(VENV)/bin/python deploy/demo/demo.py
+
+run: $(INSTALLED) ## The same set-up as the demo, and the daemon stays up
+	@$(VENV)/bin/python deploy/demo/demo.py --stay
+
+test: $(INSTALLED) ## All tests, on a private RabbitMQ node and the real small model
+	$(VENV)/bin/python -m pytest
+
+check: $(INSTALLED) ## Lint, format, types, import rules
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	cd deploy/demo && MYPYPATH=../.. ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml demo.py
+	$(VENV)/bin/lint-imports
+
+bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
+	$(VENV)/bin/leveret bench
+
+lock: $(INSTALLED) ## Resolve requirements.lock anew from pyproject.toml (needs uv on the PATH)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \
+		--excludes deploy/lock/excludes.txt --no-emit-index-url --custom-compile-command "make lock" \
+		--output-file requirements.lock pyproject.toml deploy/lock/torch.in
+
+clean: ## Remove .venv, the models and all caches
+	rm -rf $(VENV) .models .work build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find daemon schemas tests deploy -name __pycache__ -type d -prune -exec rm -rf {} +
