@@ -54,6 +54,7 @@ _Sendable = Annotated[str, BeforeValidator(_sendable)]
 _Fraction = Annotated[float, Field(ge=0, le=1)]
 _Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(ge=0)]
+_ONE = Field(min_length=1, max_length=1)
 
 
 def _is_none(value: object) -> bool:
@@ -63,7 +64,9 @@ def _is_none(value: object) -> bool:
 class ReplyModel(BaseModel):
     """A part of a reply: frozen, without NaN and infinities."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", allow_inf_nan=False, json_schema_serialization_defaults_required=True
+    )
 
 
 class TopLogprob(ReplyModel):
@@ -134,7 +137,7 @@ class ChatCompletionChunk(ReplyModel):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
-    choices: tuple[ChunkChoice]
+    choices: Annotated[tuple[ChunkChoice, ...], _ONE]
 
     @property
     def text(self) -> str:
@@ -167,7 +170,7 @@ class ChatCompletion(ReplyModel):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: tuple[CompletionChoice]
+    choices: Annotated[tuple[CompletionChoice, ...], _ONE]
     usage: Usage
     timings: Timings
 

@@ -32,15 +32,10 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _listed(value: object) -> object:
-    """Strict models take no list for a tuple, and a frozen one holds no list."""
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _one_or_more(value: object) -> object:
     if not isinstance(value, str | list | tuple):
         raise misfit("a string or a list of strings")
-    return (value,) if isinstance(value, str) else tuple(value)
+    return (value,) if isinstance(value, str) else value
 
 
 def _json_schema_body(value: object) -> object:
@@ -50,7 +45,16 @@ def _json_schema_body(value: object) -> object:
 
 
 _Whole = Annotated[int, BeforeValidator(_whole)]
+_Seed = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_whole)]
+_Labels = Annotated[tuple[str, ...], Field(strict=False, min_length=2, max_length=256)]
 _StopString = Annotated[str, Field(min_length=1, max_length=256)]
+_StopStrings = Annotated[
+    tuple[_StopString, ...],
+    Field(strict=False, max_length=8),
+    BeforeValidator(
+        _one_or_more, json_schema_input_type=_StopString | Annotated[list[_StopString], Field(max_length=8)]
+    ),
+]
 _SchemaBody = Annotated[
     Mapping[str, Any] | bool,
     PlainValidator(_json_schema_body),
@@ -58,10 +62,29 @@ _SchemaBody = Annotated[
 ]
 
 
-class WireModel(BaseModel):
-    """An object of a request: frozen, strict about types, refusing unknown fields, reading `null` as absent."""
+def _describe(schema: dict[str, Any], model: type["WireModel"]) -> None:
+    """Put into the JSON schema what pydantic does not know: every name of a field, and that null means absent."""
+    properties = schema["properties"]
+    for field in model.model_fields.values():
+        if isinstance(field.validation_alias, AliasChoices):
+            first, *others = map(str, field.validation_alias.choices)
+            properties |= {name: properties[first] | {"description": f"another name of {first}"} for name in others}
+    for name, required in model.names().items():
+        if not required and {"type": "null"} not in properties[name].get("anyOf", []):
+            field_schema = dict(properties[name])
+            said = {key: field_schema.pop(key) for key in ("description", "default") if key in field_schema}
+            properties[name] = {"anyOf": [field_schema, {"type": "null"}], **said}
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+class WireModel(BaseModel):
+    """An object of a request: frozen, strict about types, refusing unknown fields, reading `null` as absent.
+
+    A strict model takes no list for a tuple, unless the field says so with `strict=False`.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, json_schema_extra=_describe
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -69,14 +92,14 @@ class WireModel(BaseModel):
         """Refuse an unknown field with the list of the known ones; drop the optional ones that are null."""
         if not isinstance(data, dict):
             return data
-        required = cls._names()
+        required = cls.names()
         for name in data:
             if name not in required:
                 raise misfit(f"one of {', '.join(required)}", at=(name,), got="an unknown field")
         return {name: value for name, value in data.items() if value is not None or required[name]}
 
     @classmethod
-    def _names(cls) -> dict[str, bool]:
+    def names(cls) -> dict[str, bool]:
         """Every name that a body may use, and whether it must."""
         names: dict[str, bool] = {}
         for name, field in cls.model_fields.items():
@@ -146,9 +169,7 @@ class ResponseFormat(WireModel):
 class StructuredOutputs(WireModel):
     """vLLM's `structured_outputs`: one of the labels `choice`, or text that matches `regex` in full."""
 
-    choice: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=list[str])] | None = Field(
-        None, min_length=2, max_length=256, description="labels, all different"
-    )
+    choice: _Labels | None = Field(None, description="labels, all different")
     regex: str | None = Field(None, description="a regular expression in llguidance's dialect")
 
     @model_validator(mode="after")
@@ -167,8 +188,8 @@ class ChatRequest(WireModel):
     schema can be compiled is the daemon's to say.
     """
 
-    messages: Annotated[tuple[ChatMessage, ...], BeforeValidator(_listed, json_schema_input_type=list[ChatMessage])] = (
-        Field(min_length=1, description="the conversation; a last message of the assistant is continued")
+    messages: tuple[ChatMessage, ...] = Field(
+        strict=False, min_length=1, description="the conversation; a last message of the assistant is continued"
     )
     model: str | None = Field(None, description="the served model's id; default: the served model")
     max_new_tokens: _Whole = Field(
@@ -179,17 +200,15 @@ class ChatRequest(WireModel):
         description="most tokens to generate, the end token included",
     )
     temperature: float = Field(0.7, ge=0, le=2, description="0 and anything below 1e-5 is greedy")
-    top_p: float = Field(0.95, gt=0, le=1)
+    top_p: float = Field(0.95, gt=0, le=1, description="1 is off")
     top_k: _Whole = Field(0, ge=0, description="0 is off")
-    seed: Annotated[int, BeforeValidator(_whole)] | None = Field(None, ge=0, le=2**63 - 1)
-    stop: Annotated[
-        tuple[_StopString, ...], BeforeValidator(_one_or_more, json_schema_input_type=_StopString | list[_StopString])
-    ] = Field((), max_length=8, description="a string or up to 8 strings that end the answer")
+    seed: _Seed | None = Field(None, description="same seed, same model, same settings: same text")
+    stop: _StopStrings = Field((), description="a string, or a list of strings, that end the answer")
     stream: bool = Field(False, description="send chunks before the final message")
     timeout: float = Field(300.0, gt=0, description="seconds for everything; default and limit: LEVERET_MAX_SECONDS")
-    response_format: ResponseFormat | None = None
+    response_format: ResponseFormat | None = Field(None, description="what form the answer has; default: text")
     structured_outputs: StructuredOutputs | None = Field(None, description="not together with response_format")
-    logprobs: bool = False
+    logprobs: bool = Field(False, description="give the log-probability of every token")
     top_logprobs: _Whole = Field(0, ge=0, le=20, description="needs logprobs")
 
     @model_validator(mode="before")

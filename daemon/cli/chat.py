@@ -141,7 +141,7 @@ async def _show(answer: Answer) -> int:
     except RequestRefused as error:
         return _refused(error)
     finally:
-        if not last.endswith("\n"):
+        if last and not last.endswith("\n"):
             typer.echo(b"\n", nl=False)
     return 0
 
