@@ -1,36 +1,35 @@
 """The broker: two supervised connections, one to consume on and one to publish on.
 
-So an alarm that blocks publishing does not stop acks. With its neighbours `link`, `prober`, `topology` and
-`deliveries` the only service module that imports aio-pika.
+With its neighbours `link`, `publisher`, `prober`, `topology` and `deliveries` the only service module that imports
+aio-pika.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
-from aio_pika import DeliveryMode, Message
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from aio_pika.exceptions import DeliveryError, PublishError
-from aiormq.exceptions import AMQPError, ChannelAccessRefused, ChannelNotFoundEntity, ChannelPreconditionFailed
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity, ChannelPreconditionFailed
 
-from daemon import __version__, amqp_codec
-from daemon.bus import BusUnavailable, Delivery, Published, PublishRefused, Reply, is_direct
+from daemon import amqp_codec
+from daemon.bus import BusUnavailable, Delivery, Published, Reply
 from daemon.deliveries import AmqpDelivery
-from daemon.link import RPC_SECONDS, Link, Loss, bounded
+from daemon.link import BROKER_ERRORS, RPC_SECONDS, Link, Loss, bounded, open_channel
 from daemon.prober import Prober
+from daemon.publisher import Publisher, QueueMissing
 from daemon.settings import Settings
 from daemon.topology import Topology, establish, explain
 
-PUBLISH_SECONDS = 10.0
-"""A confirm that takes longer counts as lost, unless the broker said that it blocks the connection."""
-APP_ID = f"leveret/{__version__}"
+CANCEL_CONSUMER_SECONDS = 2.0
+"""How long the end of consuming is waited for at shutdown; what still comes is handed back."""
 
 OnDelivery = Callable[[Delivery], None]
 OnCancel = Callable[[str | None, str | None], None]
+CancelConsumer = Callable[[], Coroutine[Any, Any, Any]]
 log = structlog.get_logger(__name__)
 
 
@@ -49,14 +48,13 @@ class Broker:
         self._on_dead: OnDelivery = _unexpected
         self._on_cancel: OnCancel = lambda _, __: None
         url = settings.amqp_url.get_secret_value()
-        self.consuming = Link("consume", url, self._open_consuming)
-        self.publishing = Link("publish", url, self._open_publishing)
+        self.consuming = Link("consume", url, self._set_up)
+        self._publisher = Publisher(url, self.topology)
+        self.publishing = self._publisher.link
         self._prober = Prober(url)
-        self._channel: AbstractChannel | None = None
-        self._publish_connection: AbstractConnection | None = None
-        self._consume_connection: AbstractConnection | None = None
-        self._consume_loss = Loss()
-        self._cancel_consumers: list[Callable[[], Coroutine[Any, Any, Any]]] = []
+        self._connection: AbstractConnection | None = None
+        self._loss = Loss()
+        self._cancel_consumers: list[CancelConsumer] = []
         self._accepting = False
 
     # -- life -------------------------------------------------------------------------------------------------
@@ -70,27 +68,28 @@ class Broker:
         await asyncio.gather(self.consuming.run(), self.publishing.run())
 
     async def accept(self) -> None:
-        """Start to consume, now and after every reconnect."""
+        """Start to consume, now and after every reconnect. Raises ConfigurationError where a right is missing."""
         self._accepting = True
-        if self.consuming.up.is_set() and self._consume_connection is not None:
+        if self.consuming.up.is_set() and self._connection is not None:
             try:
-                await self._subscribe(self._consume_connection, self._consume_loss)
-            except (BusUnavailable, AMQPError, OSError, RuntimeError) as error:
+                await self._subscribe(self._connection, self._loss)
+            except (BusUnavailable, *BROKER_ERRORS) as error:
+                if isinstance(error, ChannelAccessRefused) and (refusal := explain(error)):
+                    raise refusal from error
                 self.consuming.drop(f"consume failed: {error!r}")
 
     async def refuse(self) -> None:
         """Stop consuming; deliveries in hand can still be settled."""
         self._accepting = False
         cancels, self._cancel_consumers = self._cancel_consumers, []
-        for cancel in cancels:
-            with contextlib.suppress(BusUnavailable, AMQPError, OSError, RuntimeError):
-                await bounded(cancel(), RPC_SECONDS / 2, "cancel a consumer")
+        ending = (bounded(cancel(), CANCEL_CONSUMER_SECONDS, "cancel a consumer") for cancel in cancels)
+        for error in await asyncio.gather(*ending, return_exceptions=True):
+            if isinstance(error, Exception):
+                log.info("a consumer ended with its connection", reason=str(error))
 
     async def close(self) -> None:
         """Close all connections in order."""
-        await self.consuming.close()
-        await self.publishing.close()
-        await self._prober.close()
+        await asyncio.gather(self.consuming.close(), self.publishing.close(), self._prober.close())
 
     @property
     def registered(self) -> bool:
@@ -110,9 +109,9 @@ class Broker:
 
     # -- consuming --------------------------------------------------------------------------------------------
 
-    async def _open_consuming(self, connection: AbstractConnection, loss: Loss) -> None:
+    async def _set_up(self, connection: AbstractConnection, loss: Loss) -> None:
         self._cancel_consumers = []
-        self._consume_connection, self._consume_loss = connection, loss
+        self._connection, self._loss = connection, loss
         try:
             await establish(connection, self.topology, declare=self._settings.declare_)
             if self._accepting:
@@ -124,114 +123,51 @@ class Broker:
         """Cancels first: a cancel that comes with its request must find the table ready."""
         cancels = [await self._consume_cancels(connection, loss)]
         for name, handler in ((self.topology.dead, self._on_dead), (self.topology.requests, self._on_request)):
-            cancels.append(await self._consume_queue(connection, loss, name, handler))
+            take = partial(self._take, handler, loss)
+            channel = await open_channel(connection, loss)
+            await bounded(channel.basic_qos(prefetch_count=1), RPC_SECONDS, "set the prefetch")
+            cancels.append(await _consume(channel, name, take, no_ack=False))
         if loss.happened:
             raise BusUnavailable(loss.reason)
         self._cancel_consumers = cancels
 
-    async def _consume_queue(
-        self, connection: AbstractConnection, loss: Loss, name: str, handler: OnDelivery
-    ) -> Callable[[], Coroutine[Any, Any, Any]]:
-        channel = await bounded(connection.channel().__aenter__(), RPC_SECONDS, "open a channel")
-        await loss.watch(channel)
-        await bounded(channel.set_qos(prefetch_count=1), RPC_SECONDS, "set the prefetch")
-        queue = await bounded(channel.get_queue(name, ensure=False), RPC_SECONDS, f"look up {name}")
+    def _take(self, handler: OnDelivery, loss: Loss, message: DeliveredMessage) -> None:
+        handler(AmqpDelivery(message, loss, self._park))
 
-        async def receive(message: AbstractIncomingMessage) -> None:
-            handler(AmqpDelivery(message, self._park))
-
-        tag = await bounded(queue.consume(receive), RPC_SECONDS, f"consume {name}")
-        return lambda: queue.cancel(tag)
-
-    async def _consume_cancels(
-        self, connection: AbstractConnection, loss: Loss
-    ) -> Callable[[], Coroutine[Any, Any, Any]]:
+    async def _consume_cancels(self, connection: AbstractConnection, loss: Loss) -> CancelConsumer:
         """A queue of this connection's own: a half-dead connection may still hold the last one."""
-        channel = await bounded(connection.channel().__aenter__(), RPC_SECONDS, "open a channel")
-        await loss.watch(channel)
+        channel = await open_channel(connection, loss)
         name = f"{self.topology.cancel}.{self._settings.daemon_id}.{time.time_ns():x}"
-        queue = await bounded(channel.declare_queue(name, exclusive=True), RPC_SECONDS, f"declare {name}")
-        await bounded(queue.bind(self.topology.cancel), RPC_SECONDS, f"bind {name}")
+        await bounded(channel.queue_declare(name, exclusive=True), RPC_SECONDS, f"declare {name}")
+        await bounded(channel.queue_bind(name, self.topology.cancel), RPC_SECONDS, f"bind {name}")
+        return await _consume(channel, name, self._take_cancel, no_ack=True)
 
-        async def receive(message: AbstractIncomingMessage) -> None:
-            named = message.message_id if message.correlation_id is None else message.correlation_id
-            self._on_cancel(message.user_id, named)
-
-        tag = await bounded(queue.consume(receive, no_ack=True), RPC_SECONDS, f"consume {name}")
-        return lambda: queue.cancel(tag)
+    def _take_cancel(self, message: DeliveredMessage) -> None:
+        properties = message.header.properties
+        self._on_cancel(properties.user_id or None, properties.correlation_id or properties.message_id or None)
 
     # -- publishing -------------------------------------------------------------------------------------------
 
-    async def _open_publishing(self, connection: AbstractConnection, loss: Loss) -> None:
-        channel = await bounded(connection.channel(on_return_raises=True).__aenter__(), RPC_SECONDS, "open a channel")
-        await loss.watch(channel)
-        self._channel, self._publish_connection = channel, connection
-
     async def publish(self, reply: Reply) -> Published:
-        """See `Bus.publish`. Mandatory, except to direct reply-to, where RabbitMQ returns what it delivers."""
-        message = Message(
-            reply.body,
-            headers=dict(reply.headers),
-            content_type="application/json",
-            delivery_mode=DeliveryMode.PERSISTENT if reply.persistent else DeliveryMode.NOT_PERSISTENT,
-            correlation_id=reply.correlation_id,
-            message_id=reply.message_id,
-            timestamp=datetime.now(UTC),
-            type=reply.type,
-            app_id=APP_ID,
-        )
-        return await self._confirmed(message, reply.reply_to, mandatory=not is_direct(reply.reply_to))
+        """See `Bus.publish`."""
+        return await self._publisher.publish(reply)
 
     async def is_there(self, address: str) -> bool | None:
         """See `Bus.is_there`."""
         return await self._prober.is_there(address)
 
-    async def _park(self, message: Message) -> None:
-        if await self._confirmed(message, self.topology.parked, mandatory=True) is Published.RETURNED:
-            raise BusUnavailable(f"there is no queue {self.topology.parked!r}")
-
-    async def _confirmed(self, message: Message, address: str, *, mandatory: bool) -> Published:
-        channel = self._channel
-        if channel is None or not self.publishing.up.is_set():
-            raise BusUnavailable(self.publishing.trouble or "not connected")
-        send = asyncio.ensure_future(
-            channel.default_exchange.publish(message, address, mandatory=mandatory, timeout=None)
-        )
+    async def _park(self, message: DeliveredMessage) -> None:
         try:
-            await self._wait_confirm(send)
-            send.result()
-        except PublishError:
-            return Published.RETURNED
-        except DeliveryError as error:
-            raise PublishRefused(f"the broker refused a message to {address!r}") from error
-        except (AMQPError, OSError, RuntimeError) as error:
-            raise BusUnavailable(f"publish failed: {error!r}") from error
-        finally:
-            send.cancel()
-        return Published.ROUTED
+            await self._publisher.park(message)
+        except QueueMissing as error:
+            self.consuming.drop(str(error))  # a new set-up declares it anew, or says what is missing
+            raise
 
-    async def _wait_confirm(self, send: "asyncio.Future[Any]") -> None:
-        """Wait until `send` is done, as long as the broker blocks the connection, else for a limited time.
 
-        A publish given up on a blocked connection is still delivered later, so giving up would only make copies.
-        """
-        while True:
-            done, _ = await asyncio.wait({send}, timeout=PUBLISH_SECONDS)
-            if done and send.cancelled():
-                raise BusUnavailable("publish: the connection was lost")
-            if done:
-                return
-            if not await self._is_blocked():
-                self.publishing.drop(f"no confirm within {PUBLISH_SECONDS:g} s")
-                raise BusUnavailable(f"publish: no confirm within {PUBLISH_SECONDS:g} s")
-
-    async def _is_blocked(self) -> bool:
-        """True after `connection.blocked`: aiormq's `ready` then waits for `connection.unblocked`."""
-        connection = self._publish_connection
-        if connection is None or connection.transport is None or connection.is_closed:
-            return False
-        ready = asyncio.ensure_future(connection.transport.ready())
-        await asyncio.wait({ready}, timeout=0.05)
-        blocked = not ready.done()
-        ready.cancel()
-        return blocked
+async def _consume(
+    channel: AbstractChannel, queue: str, take: Callable[[DeliveredMessage], Any], *, no_ack: bool
+) -> CancelConsumer:
+    """Consume `queue`; returns what ends it."""
+    consuming = channel.basic_consume(queue, take, no_ack=no_ack)
+    tag = (await bounded(consuming, RPC_SECONDS, f"consume {queue}")).consumer_tag or ""
+    return lambda: channel.basic_cancel(tag)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import aio_pika
+import aiormq.abc
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import AMQPError, AuthenticationError, InvalidFrameError, ProbableAuthenticationError
@@ -32,6 +33,9 @@ BACKOFF_MOST_SECONDS = 5.0
 STEADY_SECONDS = 5.0
 """A connection that lasted this long starts the back-off anew."""
 
+BROKER_ERRORS = (AMQPError, OSError, RuntimeError, EOFError)
+"""What aio-pika and aiormq raise where a connection is lost or the broker refuses something."""
+
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
@@ -47,11 +51,16 @@ async def bounded(operation: Awaitable[T], seconds: float, what: str) -> T:
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     finally:
-        if not task.done():
-            task.cancel()
+        task.cancel()
     if not done:
         raise BusUnavailable(f"{what}: no answer within {seconds:g} s")
-    if task.cancelled():
+    return outcome(task, what)
+
+
+def outcome(task: "asyncio.Future[T]", what: str) -> T:
+    """The result of a finished call of aio-pika; BusUnavailable where it ended because the connection was lost."""
+    if task.cancelled() or type(task.exception()) is Exception:
+        # A pending call is rejected with what ended the connection: a cancellation, or a bare Exception for "nothing".
         raise BusUnavailable(f"{what}: the connection was lost")
     return task.result()
 
@@ -81,9 +90,12 @@ class Loss:
 
     async def watch(self, channel: AbstractChannel) -> None:
         """Count the end of `channel`, or of a consumer on it, as a loss."""
-        underlay = await channel.get_underlay_channel()
-        channel.close_callbacks.add(lambda _, error: self.report(f"channel closed: {error!r}"))
-        underlay.on_consumer_cancel_callbacks.add(lambda _: self.report("the broker cancelled the consumer"))
+        self.follow(await channel.get_underlay_channel())
+
+    def follow(self, channel: aiormq.abc.AbstractChannel) -> None:
+        """Do as `watch` does, for a channel of aiormq."""
+        channel.closing.add_done_callback(lambda closing: self.report(f"channel closed: {_reason(closing)}"))
+        channel.on_consumer_cancel_callbacks.add(lambda _: self.report("the broker cancelled the consumer"))
 
 
 SetUp = Callable[[AbstractConnection, Loss], Awaitable[None]]
@@ -101,6 +113,7 @@ class Link:
         self._url = _with_defaults(url, name)
         self._set_up = set_up
         self._loss = Loss()
+        self._connection: AbstractConnection | None = None
         self._closing = False
         self._ups = 0
         self.up = asyncio.Event()
@@ -132,13 +145,15 @@ class Link:
                 await asyncio.sleep(_backoff(failures))
 
     async def close(self) -> None:
-        """Let the present connection go, in order, and make no new one; idempotent."""
+        """Let the present connection go and make no new one; idempotent. The broker has had the last acks by then."""
         self._closing = True
         self._loss.report("closing")
+        if self._connection is not None:
+            await close_quietly(self._connection)
 
     async def _live_once(self) -> None:
         loss = self._loss = Loss()
-        connection = await connect(self._url)
+        connection = self._connection = await connect(self._url)
         try:
             connection.close_callbacks.add(lambda _, error: loss.report(f"connection closed: {error!r}"))
             await self._settle(connection, loss)
@@ -148,12 +163,13 @@ class Link:
                 self._complain(reason)
         finally:
             self.up.clear()
+            loss.report("given up")
             await close_quietly(connection)
 
     async def _settle(self, connection: AbstractConnection, loss: Loss) -> None:
         try:
             await self._set_up(connection, loss)
-        except (AMQPError, OSError, RuntimeError, ValueError) as error:
+        except (*BROKER_ERRORS, ValueError) as error:
             raise BusUnavailable(f"set-up failed: {error!r}") from error
 
     def _note_up(self) -> None:
@@ -173,27 +189,57 @@ async def connect(url: str) -> AbstractConnection:
     """One plain connection. Raises ConfigurationError for refused credentials or vhost, else BusUnavailable."""
     where = URL(url).with_user(None).with_password(None).with_query(None)
     try:
-        return await bounded(aio_pika.connect(url), CONNECT_SECONDS, f"connect to {where}")
-    except (ProbableAuthenticationError, AuthenticationError) as error:
-        raise ConfigurationError(
-            f"LEVERET_AMQP_URL: the broker at {where} refuses the credentials; check user and password"
-        ) from error
+        return await _connect_once(url, f"connect to {where}")
+    except InvalidFrameError:
+        # So aiormq reports whatever ends the handshake late: a refused vhost, but also a broker that is shutting down.
+        await asyncio.sleep(BACKOFF_FIRST_SECONDS)
+    try:
+        return await _connect_once(url, f"connect to {where}")
     except InvalidFrameError as error:
         raise ConfigurationError(
             f"LEVERET_AMQP_URL: the broker refuses the virtual host {where.path!r}; create it or grant the user access"
         ) from error
+
+
+async def _connect_once(url: str, what: str) -> AbstractConnection:
+    """As `connect`, but a connection that is closed late in the handshake raises InvalidFrameError."""
+    try:
+        return await bounded(aio_pika.connect(url), CONNECT_SECONDS, what)
+    except (ProbableAuthenticationError, AuthenticationError) as error:
+        raise ConfigurationError(
+            f"LEVERET_AMQP_URL: {what}: the broker refuses the credentials; check user and password"
+        ) from error
+    except InvalidFrameError:
+        raise
     except (ssl.SSLCertVerificationError, FileNotFoundError, PermissionError) as error:
-        raise ConfigurationError(f"LEVERET_AMQP_URL: TLS to {where} is unusable: {error}") from error
-    except (AMQPError, OSError, RuntimeError) as error:
+        raise ConfigurationError(f"LEVERET_AMQP_URL: {what}: TLS is unusable: {error}") from error
+    except BROKER_ERRORS as error:
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            raise ConfigurationError(f"LEVERET_AMQP_URL: TLS to {where} is unusable: {error.__cause__}") from error
-        raise BusUnavailable(f"connect to {where}: {error}") from error
+            raise ConfigurationError(f"LEVERET_AMQP_URL: {what}: TLS is unusable: {error.__cause__}") from error
+        raise BusUnavailable(f"{what}: {error}") from error
+
+
+async def open_channel(connection: AbstractConnection, loss: Loss | None = None) -> aiormq.abc.AbstractChannel:
+    """A channel with confirms that raises for what comes back; its end is a `loss`. Raises BusUnavailable.
+
+    Not aio-pika's: that one leaves a callback on the connection for each channel it ever opened.
+    """
+    if connection.transport is None:
+        raise BusUnavailable("open a channel: the connection is closed")
+    channel = await bounded(connection.transport.connection.channel(), RPC_SECONDS, "open a channel")
+    if loss is not None:
+        loss.follow(channel)
+    return channel
 
 
 async def close_quietly(connection: AbstractConnection) -> None:
     """Close what may already be broken; a broken connection is closed all the same."""
-    with contextlib.suppress(BusUnavailable, AMQPError, OSError, RuntimeError):
+    with contextlib.suppress(BusUnavailable, *BROKER_ERRORS):
         await bounded(connection.close(), RPC_SECONDS / 2, "close the connection")
+
+
+def _reason(closing: "asyncio.Future[Any]") -> str:
+    return "cancelled" if closing.cancelled() else repr(closing.exception())
 
 
 def _backoff(failures: int) -> float:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pamqp import commands, decode, header
+from pamqp import commands, decode, encode, header
 
 from daemon import amqp_codec
 
@@ -52,12 +52,41 @@ def nested_table(depth: int) -> bytes:
     return table
 
 
-@pytest.mark.parametrize("table", [nested_table(20_000), struct.pack(">I", 8) + b"\x02\xff\xfeS\x00\x00\x00\x00"])
-def test_headers_that_cannot_be_decoded_are_marked(table: bytes) -> None:
-    """Deep nesting raises RecursionError, a foreign key UnicodeDecodeError; what follows must still be read."""
+def table_of(entries: bytes) -> bytes:
+    return struct.pack(">I", len(entries)) + entries
+
+
+DEEP = b"\x04deepF" + nested_table(20_000)
+FOREIGN_KEY = b"\x04nestF" + table_of(b"\x02\xff\xfeS\x00\x00\x00\x00")
+UNKNOWN_TYPE = b"\x01?Z"
+COUNT = b"\x05countb\x03"
+
+
+@pytest.mark.parametrize("entries", [DEEP, FOREIGN_KEY, DEEP + COUNT, COUNT + FOREIGN_KEY, COUNT + UNKNOWN_TYPE])
+def test_headers_that_cannot_be_decoded_are_left_out_and_the_table_is_marked(entries: bytes) -> None:
+    """Deep nesting raises RecursionError, a foreign key UnicodeDecodeError; `x-death` must still be read."""
+    table = table_of(entries)
     consumed, headers = decode.METHODS["table"](table + b"rest")
     assert consumed == len(table)
-    assert headers == {amqp_codec.UNDECODABLE: True}
+    assert headers == {amqp_codec.UNDECODABLE: True} | ({"count": 3} if COUNT in entries else {})
+
+
+@given(st.binary(min_size=1, max_size=60))
+def test_any_bytes_for_a_table_are_read_without_an_error(entries: bytes) -> None:
+    """The broker checks little of a table; reading it must never raise."""
+    consumed, headers = decode.METHODS["table"](table_of(entries))
+    assert consumed == 4 + len(entries)
+    assert isinstance(headers, amqp_codec.RawTable)
+
+
+def test_a_received_table_is_sent_on_byte_for_byte() -> None:
+    """Not all that pamqp decodes it can encode: a parked request with such a header would end the daemon."""
+    table = table_of(DEEP + b"\x01xS\x00\x00\x00\x02\xff\xfe" + b"\x01dd" + struct.pack(">d", 1e300))
+    _, headers = decode.METHODS["table"](table)
+    assert encode.by_type(headers, "table") == table
+    _, longer = decode.METHODS["table"](encode.by_type(headers.with_text("user", "ü\udcff"), "table"))
+    assert longer["user"] == "ü".encode() + b"\xff"
+    assert longer["d"] == 1e300
 
 
 def test_ordinary_headers_are_untouched() -> None:
