@@ -1,7 +1,6 @@
 """The bridge between the event loop and the engine's thread: the loop never waits for the model."""
 
 import asyncio
-import traceback
 from collections.abc import Callable
 
 import structlog
@@ -9,6 +8,7 @@ import structlog
 from daemon.engine.thread import EngineThread
 from daemon.engine.types import Emit, Result, StopCheck, Task, TextEvent
 from daemon.errors import GenerationFailed, LeveretError
+from daemon.logs import log_failure
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +56,5 @@ def _resolve(done: "asyncio.Future[Result | BaseException]", outcome: Result | B
 
 def _failure(error: BaseException) -> GenerationFailed:
     """Log where the model failed. The message may quote the prompt, so only the error's type and place are logged."""
-    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    log.error("generation failed", error=type(error).__name__, traceback=places)
+    log_failure("generation failed", error)
     return GenerationFailed(f"the model failed on this request: {type(error).__name__}")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sys
 import threading
+import traceback
 import warnings
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+_BUS_LOGGERS = ("aiormq", "aio_pika")
 _NOISY = ("aiormq", "aio_pika", "asyncio", "numba", "urllib3", "httpx", "filelock", "aiohttp.access")
 
 
@@ -24,6 +26,15 @@ def _printable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         if isinstance(value, str) and not value.isascii():
             event[key] = value.encode("utf-8", "backslashreplace").decode()
     return event
+
+
+def _without_messages(record: logging.LogRecord) -> bool:
+    """The AMQP library shows messages with their bodies, prompts and answers: only their kind is let through."""
+    if record.name.startswith(_BUS_LOGGERS) and isinstance(record.args, tuple):
+        record.args = tuple(
+            value if isinstance(value, str | int | float | None) else type(value).__name__ for value in record.args
+        )
+    return True
 
 
 def _renderer(log_format: str) -> list[Processor]:
@@ -51,6 +62,7 @@ def configure(level: str, log_format: str) -> None:
     )
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler = logging.StreamHandler(sys.stdout)
+    handler.addFilter(_without_messages)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, *_renderer(log_format)])
     )
@@ -77,6 +89,12 @@ def _catch_everything() -> None:
 
     sys.excepthook = on_exception
     threading.excepthook = on_thread
+
+
+def log_failure(event: str, error: BaseException) -> None:
+    """Log an exception by its kind and the places it came through, without its message, which may quote a prompt."""
+    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    structlog.get_logger("daemon").error(event, error=type(error).__name__, traceback=places)
 
 
 def on_loop_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
