@@ -12,6 +12,9 @@ from schemas.encoding import decode_body
 from schemas.errors import RequestError
 from schemas.request import ChatRequest, parse_request
 
+TIMESTAMP_SECONDS = 1.0
+"""Resolution of an AMQP timestamp."""
+
 
 @dataclass(frozen=True)
 class Admitted:
@@ -38,7 +41,7 @@ class Admission:
         if request.model is not None and request.model != self._model_id:
             raise ModelNotFound(f"model: {request.model!r} is not served here; expected {self._model_id!r}", "model")
         timeout = request.timeout or self._settings.max_seconds
-        deadline = time.monotonic() + timeout - (waited or 0.0)
+        deadline = timeout + (envelope.received_at if waited is None else time.monotonic() - _certain(waited))
         return Admitted(request, self._task(request), timeout, deadline, waited)
 
     def _check_envelope(self, envelope: Envelope) -> None:
@@ -80,6 +83,11 @@ class Admission:
 def _waited(timestamp: float | None) -> float | None:
     """Seconds since the request was sent; a timestamp in the future counts as now."""
     return None if timestamp is None else max(0.0, time.time() - timestamp)
+
+
+def _certain(waited: float) -> float:
+    """The wait that is certain: a timestamp of whole seconds may be almost one second too early."""
+    return max(0.0, waited - TIMESTAMP_SECONDS)
 
 
 def _constraint(request: ChatRequest) -> Constraint | None:

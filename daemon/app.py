@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import structlog
@@ -11,6 +12,7 @@ import structlog
 from daemon import __version__, logs, systemd
 from daemon.addresses import Addresses
 from daemon.admission import Admission
+from daemon.attempt import Office
 from daemon.bodies import Bodies
 from daemon.broker import Broker
 from daemon.dead_letters import DeadLetters
@@ -22,10 +24,13 @@ from daemon.health import HealthServer
 from daemon.lifecycle import Lifecycle, State
 from daemon.models import ModelLocation
 from daemon.settings import Settings
-from daemon.worker import Office, Worker
+from daemon.worker import Worker
 
 SWITCH_SECONDS = 0.0005
 """The interpreter's thread switch interval: keeps the loop's lag low beside a busy Python thread (measured)."""
+
+DEAD_LETTER_SECONDS = 2.0
+"""How long a dead letter in work is waited for at shutdown."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,11 +74,18 @@ class App:
                 chunk_seconds=settings.chunk_seconds,
             )
         )
-        self._dead = DeadLetters(broker, addresses, bodies, settings.daemon_id, settings.delivery_limit)
+        self._dead = DeadLetters(
+            bus=broker,
+            addresses=addresses,
+            bodies=bodies,
+            registry=self._worker.registry,
+            daemon_id=settings.daemon_id,
+            delivery_limit=settings.delivery_limit,
+        )
         broker.connect_to(self._worker.receive, self._dead.receive, self._worker.cancel)
         self.lifecycle = Lifecycle(self._thread, broker)
-        self._health = HealthServer(self.lifecycle, model_id)
-        self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
+        self._health = HealthServer(self.lifecycle, model_id, lambda: self._worker.tables)
+        self._stop = asyncio.Event()
         self.health_port = settings.health_port
 
     async def run(self) -> None:
@@ -141,19 +153,16 @@ class App:
         """Stop consuming, finish or hand back, within the limit or until a second signal."""
         self.lifecycle.phase = State.DRAINING
         log.info("draining", seconds=self._settings.drain_seconds, busy=self._worker.busy)
+        deadline = time.monotonic() + self._settings.drain_seconds
+        self._worker.stop_taking()
         await self._broker.refuse()
-        drain = asyncio.create_task(self._worker.drain(self._settings.drain_seconds), name="drain")
-        now = asyncio.create_task(self._stop_now.wait(), name="stop now")
-        await asyncio.wait({drain, now}, return_when=asyncio.FIRST_COMPLETED)
-        now.cancel()
-        if not drain.done():
-            await self._worker.hand_back()
-        await drain
+        await self._worker.drain(max(0.0, deadline - time.monotonic()))
+        await self._dead.drain(DEAD_LETTER_SECONDS)
 
     def stop(self) -> None:
         """Drain and end; a second call hands the running request back at once."""
         if self._stop.is_set():
-            self._stop_now.set()
+            self._worker.hurry()
         self._stop.set()
 
     def _on_signal(self, number: signal.Signals) -> None:

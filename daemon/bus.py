@@ -1,10 +1,14 @@
 """The broker's port: what worker and replies know of the message bus. Nothing here knows AMQP's wire or aio-pika."""
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
+
+TRACE_LENGTH = 512
+"""Longest trace header carried on; W3C Trace Context asks for at least as much of `tracestate`."""
 
 
 class BusUnavailable(Exception):
@@ -33,7 +37,7 @@ class JobKey:
 class Envelope:
     """A request as it came from the queue. Strings may hold surrogate escapes where the bytes were not UTF-8.
 
-    `timestamp` is Unix seconds, `expiration` seconds; `attempt` is 1 on the first delivery.
+    `timestamp` is Unix seconds, `received_at` monotonic ones; `attempt` is 1 on the first delivery.
     """
 
     body: bytes
@@ -47,6 +51,7 @@ class Envelope:
     headers: Mapping[str, Any] = field(default_factory=dict)
     redelivered: bool = False
     attempt: int = 1
+    received_at: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def echo_id(self) -> str | None:
@@ -61,9 +66,9 @@ class Envelope:
 
     @property
     def trace(self) -> dict[str, str]:
-        """The W3C trace headers, as far as they are text."""
-        names = ("traceparent", "tracestate")
-        return {name: value for name in names if isinstance(value := self.headers.get(name), str)}
+        """The W3C trace headers, as far as they are text of a sane length: replies and log lines carry them."""
+        found = {name: self.headers.get(name) for name in ("traceparent", "tracestate")}
+        return {name: value for name, value in found.items() if isinstance(value, str) and len(value) <= TRACE_LENGTH}
 
 
 class Delivery(Protocol):

@@ -5,6 +5,7 @@ crash in between, the answer may come twice, and the client keeps the first.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,36 +14,88 @@ import structlog
 from daemon import metrics
 from daemon.addresses import Addresses
 from daemon.bodies import Bodies
-from daemon.bus import Bus, BusUnavailable, Delivery, Envelope, PublishRefused, is_direct
+from daemon.bus import Bus, BusUnavailable, Delivery, Envelope, JobKey, PublishRefused
 from daemon.errors import DeliveryLimitExceeded, Expired, LeveretError
+from daemon.jobs import Registry, Settle
+from daemon.logs import log_failure
 from daemon.replies import RETRY_SECONDS, ReplyStream
 
 log = structlog.get_logger(__name__)
 
 
 class DeadLetters:
-    """Answers and parks one dead letter at a time."""
+    """Answers and parks one dead letter at a time.
 
-    def __init__(self, bus: Bus, addresses: Addresses, bodies: Bodies, daemon_id: str, delivery_limit: int) -> None:
-        self._bus, self._addresses, self._bodies = bus, addresses, bodies
+    `registry` tells of the requests that this daemon itself works on: a delivery that was lost with its connection
+    can expire, or reach its limit, while its request is still being answered here.
+    """
+
+    def __init__(  # noqa: PLR0913 - its collaborators, each by name
+        self,
+        *,
+        bus: Bus,
+        addresses: Addresses,
+        bodies: Bodies,
+        registry: Registry,
+        daemon_id: str,
+        delivery_limit: int,
+    ) -> None:
+        self._bus, self._addresses, self._bodies, self._registry = bus, addresses, bodies, registry
         self._daemon_id, self._delivery_limit = daemon_id, delivery_limit
-        self._inbox: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._next: Delivery | None = None
+        self._arrived, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._answered: JobKey | None = None
 
     def receive(self, delivery: Delivery) -> None:
-        """Take a dead letter; returns at once."""
-        self._inbox.put_nowait(delivery)
+        """Take a dead letter; returns at once. With prefetch 1, one that still waits has lost its connection."""
+        self._next = delivery
+        self._arrived.set()
 
     async def run(self) -> None:
         """Settle dead letters for ever."""
         while True:
-            delivery = await self._inbox.get()
-            if not delivery.stale:
+            await self._arrived.wait()
+            self._arrived.clear()
+            delivery, self._next = self._next, None
+            if delivery is not None and not delivery.stale:
+                self._idle.clear()
                 with structlog.contextvars.bound_contextvars(correlation_id=delivery.envelope.echo_id):
-                    await self._settle(delivery)
+                    await self._settle_or_pass_on(delivery)
+                self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the one in work, at most `seconds`; what is unsettled goes back with its connection."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), seconds)
+
+    async def _settle_or_pass_on(self, delivery: Delivery) -> None:
+        try:
+            await self._settle(delivery)
+        except Exception as error:  # noqa: BLE001 - one letter must not stop the daemon; rejected, the broker parks it
+            log_failure("dead letter failed", error)
+            await delivery.reject()
 
     async def _settle(self, delivery: Delivery) -> None:
         reason = death_reason(delivery.envelope.headers)
-        await self._answer(delivery.envelope, reason)
+        if not await self._is_answered(delivery.envelope):
+            await self._answer(delivery.envelope, reason)
+        await self._park(delivery)
+        if not delivery.stale and await delivery.ack():
+            metrics.DEAD_LETTERS.labels(reason=reason).inc()
+            log.warning("dead letter parked", reason=reason)
+
+    async def _is_answered(self, envelope: Envelope) -> bool:
+        """True where the requester has an answer of this daemon, or has got one by the time this returns."""
+        key = envelope.key
+        job = self._registry.running
+        if job is not None and job.lost(key):
+            log.info("dead letter of the running request waits for its answer")
+            await job.ended.wait()
+            return job.outcome is not None and job.outcome.settle is not Settle.HAND_BACK
+        return self._registry.outcome(key) is not None or (envelope.redelivered and key == self._answered)
+
+    async def _park(self, delivery: Delivery) -> None:
         while not delivery.stale:
             try:
                 await delivery.park()
@@ -50,9 +103,6 @@ class DeadLetters:
             except BusUnavailable as error:
                 log.info("dead letter is kept until it can be parked", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
-        await delivery.ack()
-        metrics.DEAD_LETTERS.labels(reason=reason).inc()
-        log.warning("dead letter parked", reason=reason)
 
     async def _answer(self, envelope: Envelope, reason: str) -> None:
         error = self._error(reason)
@@ -60,12 +110,13 @@ class DeadLetters:
             return
         attempt = attempt_after(self._delivery_limit)
         stream = ReplyStream(self._bus, envelope, attempt=attempt, daemon_id=self._daemon_id)
-        if is_direct(envelope.reply_to or "") and not await stream.is_there():
+        if not await stream.is_safe():
             return
         try:
             await stream.final("chat.error", self._bodies.error(error))
         except PublishRefused as refusal:
             log.warning("the reply queue refuses the answer to a dead letter", reason=str(refusal))
+        self._answered = envelope.key
 
     def _error(self, reason: str) -> LeveretError | None:
         match reason:

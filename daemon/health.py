@@ -1,5 +1,7 @@
 """The HTTP port: how the process is, from what is observed at the moment of asking. Busy is healthy."""
 
+from collections.abc import Callable, Mapping
+
 import structlog
 from aiohttp import web
 
@@ -11,10 +13,13 @@ log = structlog.get_logger(__name__)
 
 
 class HealthServer:
-    """Serves `/livez`, `/readyz`, `/health` and `/metrics` (contract, section 5)."""
+    """Serves `/livez`, `/readyz`, `/health` and `/metrics` (contract, section 5).
 
-    def __init__(self, lifecycle: Lifecycle, model_id: str) -> None:
-        self._lifecycle, self._model_id = lifecycle, model_id
+    `tables` tells how many entries each table of the worker has.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, model_id: str, tables: Callable[[], Mapping[str, int]]) -> None:
+        self._lifecycle, self._model_id, self._tables = lifecycle, model_id, tables
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -74,4 +79,6 @@ class HealthServer:
         metrics.CONSUMER.set(broker.registered)
         for name, link in (("consume", broker.consuming), ("publish", broker.publishing)):
             metrics.RECONNECTS.labels(link=name).set(link.losses)
+        for name, entries in self._tables().items():
+            metrics.REMEMBERED.labels(table=name).set(entries)
         return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})

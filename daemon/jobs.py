@@ -4,6 +4,7 @@ A job outlives its deliveries. The registry knows the job that runs and those th
 redelivery of the same request is recognised instead of being generated again.
 """
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
@@ -52,11 +53,16 @@ class Job:
         self.envelope: Envelope = delivery.envelope
         self.key: JobKey = delivery.envelope.key
         self.attempt = delivery.envelope.attempt
-        self.delivery: Delivery | None = delivery
-        self.received_at = time.monotonic()
+        self.delivery = delivery
         self.deadline = deadline
+        self.outcome: Outcome | None = None
+        self.ended = asyncio.Event()
         self._lock = threading.Lock()
         self._reason: StopReason | None = None
+
+    def lost(self, key: JobKey) -> bool:
+        """True where a message with `key` can only be this request again: same identity, and its delivery is gone."""
+        return self.key == key and self.delivery.stale
 
     def attach(self, delivery: Delivery) -> None:
         """Take over a redelivery of this request; the former handle is stale."""
@@ -80,7 +86,11 @@ class Job:
 
 
 class Registry:
-    """The job that runs and the outcomes of the last ones, bounded by count and age."""
+    """The job that runs and the outcomes of the last ones, bounded by count and age.
+
+    An outcome is kept for the redelivery that follows a lost ack, so it is forgotten once the ack is known to have
+    arrived: a later message of the same identity is then a new request, also where it is a redelivery.
+    """
 
     def __init__(self, most: int = FINISHED_COUNT, seconds: float = FINISHED_SECONDS) -> None:
         self.running: Job | None = None
@@ -100,9 +110,15 @@ class Registry:
     def finish(self, job: Job, outcome: Outcome) -> None:
         """Remember how `job` ended, unless it was handed back, which ends nothing."""
         self.running = None
+        job.outcome = outcome
+        job.ended.set()
         if outcome.settle is not Settle.HAND_BACK:
             self._finished[job.key] = (time.monotonic(), outcome)
         self._trim()
+
+    def forget(self, key: JobKey) -> None:
+        """The broker has had the ack of this request."""
+        self._finished.pop(key, None)
 
     def outcome(self, key: JobKey) -> Outcome | None:
         """How the request ended, if this daemon has just finished it."""

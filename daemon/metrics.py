@@ -29,6 +29,17 @@ TOKENS = Counter("leveret_tokens", "Tokens by kind: prompt, cached, completion."
 DECODE_RATE = Gauge("leveret_decode_tokens_per_second", "Decode rate of the last answer.", registry=REGISTRY)
 ADOPTED = Counter("leveret_redeliveries_adopted", "Redeliveries adopted by the running request.", registry=REGISTRY)
 DEAD_LETTERS = Counter("leveret_dead_letters", "Dead letters parked, by reason.", ["reason"], registry=REGISTRY)
+UNCONFIRMED = Counter(
+    "leveret_replies_unconfirmed",
+    "Replies whose confirm did not come; they are sent again, so their requesters may get a copy.",
+    registry=REGISTRY,
+)
+REMEMBERED = Gauge(
+    "leveret_remembered",
+    "Entries of the worker's tables: deliveries held, requests finished, cancels.",
+    ["table"],
+    registry=REGISTRY,
+)
 CONSUMER = Gauge("leveret_consumer_registered", "1 while the broker has this consumer.", registry=REGISTRY)
 RECONNECTS = Gauge("leveret_broker_reconnects", "Reconnects since the start.", ["link"], registry=REGISTRY)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
+from daemon import metrics
 from daemon.bus import Bus, BusUnavailable, Envelope, Published, PublishRefused, Reply, is_direct
 from daemon.engine.types import TextEvent, TokenLogprob
 
@@ -44,6 +45,17 @@ class ReplyStream:
         """Send the terminal message, persistent; returns when the broker has it. Raises PublishRefused likewise."""
         return await self._deliver(self._next(kind, body, final=True))
 
+    async def is_safe(self) -> bool:
+        """Ask before the first message: False for a direct address that nobody listens on, be it gone or forged.
+
+        Publishing to a forged one can cost the connection, so a broker that cannot be asked is waited for.
+        """
+        if not is_direct(self._address):
+            return True
+        while (there := await self._bus.is_there(self._address)) is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(RETRY_SECONDS)
+        return there
+
     async def is_there(self) -> bool:
         """False once the requester is certainly gone; a broker that cannot be asked proves nothing."""
         there = await self._bus.is_there(self._address)
@@ -63,6 +75,7 @@ class ReplyStream:
     async def _deliver(self, reply: Reply) -> Published:
         """Publish until the broker confirms or returns it, through reconnects."""
         refused_since: float | None = None
+        unconfirmed = False
         while True:
             try:
                 published = await self._bus.publish(reply)
@@ -73,7 +86,10 @@ class ReplyStream:
                 if time.monotonic() - refused_since > REFUSED_SECONDS:
                     raise
             except BusUnavailable as error:
-                log.info("reply is kept until the broker is back", seq=reply.headers["seq"], reason=str(error))
+                if not unconfirmed:  # said once a message: it may be tried for as long as the broker is away
+                    metrics.UNCONFIRMED.inc()
+                    log.info("a reply is unconfirmed and sent again", seq=reply.headers["seq"], reason=str(error))
+                unconfirmed = True
             await asyncio.sleep(RETRY_SECONDS)
 
     def _in_grace(self) -> bool:
