@@ -18,7 +18,7 @@ fi
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 echo "== Libraries of requirements.lock" >&2
-pip install --no-deps --require-hashes -r requirements.lock
+pip install --no-deps --no-compile --require-hashes -r requirements.lock
 
 # torch stands outside the lock: which file fits depends on the index that is reached. The CPU build is asked for by
 # name, for a plain `torch` brings several GB of CUDA. The other libraries never pull it: they are installed without
@@ -28,7 +28,7 @@ case "$(uname -s)" in
 Linux) torch="torch==2.13.0+cpu" ;;
 *) torch="torch==2.13.0" ;;
 esac
-pip install --no-deps --retries 0 --timeout 20 \
+pip install --no-deps --no-compile --retries 0 --timeout 20 \
     --extra-index-url "${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" "$torch"
 
 echo "== Leveret" >&2
