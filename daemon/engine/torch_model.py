@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _PREFILL_FLOPS = {torch.float32: 45e9, torch.bfloat16: 12e9}
 """Multiply-adds count twice; half a second's worth on two cores of a small CPU (bfloat16 has no fast GEMM on AVX2)."""
 _PIECE_RANGE = (8, 128)
+_BRANCHED_TOKENS = 8192
+"""Keys and values of how many tokens may be copied for the branches of one pass."""
 
 
 @dataclass
@@ -67,6 +69,25 @@ class TorchModel:
         return np.array(rows[len(rows) - wanted :].float().numpy())
 
     @torch.inference_mode()
+    def branches(self, state: TorchState, continuations: Sequence[Sequence[int]]) -> Sequence[Logits]:
+        """See `BranchingModel`. The state is copied for each branch of a pass, so long prompts take several passes."""
+        if state.length + max(map(len, continuations)) > self.context_tokens:
+            raise ValueError(f"{state.length} tokens and these branches exceed the context of {self.context_tokens}")
+        at_once = max(1, _BRANCHED_TOKENS // (state.length + 1))
+        passes = (continuations[begin : begin + at_once] for begin in range(0, len(continuations), at_once))
+        return [rows for together in passes for rows in self._branch(state, together)]
+
+    def _branch(self, state: TorchState, continuations: Sequence[Sequence[int]]) -> list[Logits]:
+        cache = copy.deepcopy(state.cache)
+        cache.batch_repeat_interleave(len(continuations))
+        width = max(map(len, continuations))
+        # What is padded comes last, and nothing before it can see it.
+        ids = torch.tensor([[*branch, *[0] * (width - len(branch))] for branch in continuations], dtype=torch.long)
+        output = self._network(input_ids=ids, use_cache=True, **{self._cache_name: cache})
+        logits = output.logits.float()
+        return [np.array(rows[: len(branch)].numpy()) for rows, branch in zip(logits, continuations, strict=True)]
+
+    @torch.inference_mode()
     def truncate(self, state: TorchState, length: int) -> None:
         """See the port. Raises RuntimeError on an architecture whose state cannot be shortened."""
         if length < state.length:
@@ -82,8 +103,9 @@ class TorchModel:
 def load_torch_model(model_dir: Path, weights: str, context_tokens: int) -> TorchModel:
     """Load a checkpoint for inference, from local files only, without running code that comes with it.
 
-    `weights` (`float32` or `bfloat16`) is the type computed in, whatever type the checkpoint is stored in: transformers 5 would take the
-    checkpoint's, and a bfloat16 one crawls on a CPU without bfloat16 arithmetic. Raises ConfigurationError.
+    `weights` (`float32` or `bfloat16`) is the type computed in, whatever type the checkpoint is stored in:
+    transformers 5 would take the checkpoint's, and a bfloat16 one crawls on a CPU without bfloat16 arithmetic.
+    Raises ConfigurationError.
     """
     log.info("loading %s with transformers, computing in %s", model_dir.name, weights)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
