@@ -1,15 +1,17 @@
 """The engine: a task in, events and a result out. One generation at a time; it is driven by one thread."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from daemon.engine.answer import Answer
-from daemon.engine.constrain import Constrainer, Unconstrained
-from daemon.engine.generate import Decoding, Interrupted, Stepper
+from daemon.engine.constrain import Constrainer, GrammarCompiler, Unconstrained
+from daemon.engine.generate import Decoding, Interrupted, Position, Stepper
+from daemon.engine.labels import Choosing, Label, encode_labels
 from daemon.engine.tokenizer import Tokenizer
 from daemon.engine.types import (
+    Choice,
     Emit,
     Model,
     OwnState,
@@ -22,6 +24,8 @@ from daemon.engine.types import (
     Usage,
 )
 from daemon.errors import ContextLengthExceeded, InvalidRequest
+
+Finish = Literal["stop", "length", "interrupted"]
 
 
 class NoPromptCache:
@@ -45,6 +49,7 @@ class Prepared:
     task: Task
     prompt: tuple[int, ...]
     constrainer: Constrainer
+    labels: tuple[Label, ...] = ()
 
 
 class Engine:
@@ -56,6 +61,7 @@ class Engine:
     def __init__(self, model: Model, tokenizer: Tokenizer, prompt_cache: PromptCache | None = None) -> None:
         self.model = model
         self.tokenizer = tokenizer
+        self._grammars = GrammarCompiler(tokenizer, model.vocab_size)
         self._cache = NoPromptCache(model) if prompt_cache is None else prompt_cache
         self._checked: Prepared | None = None
 
@@ -82,9 +88,15 @@ class Engine:
         return self._run(prepared, Stepper(self.model, stop), Answer(self.tokenizer, task.stop, emit))
 
     def _prepare(self, task: Task) -> Prepared:
+        if task.stop and task.constraint is not None:
+            raise InvalidRequest("stop cannot be combined with a structured output", "stop")
         prompt = tuple(self.tokenizer.encode_chat(task.messages))
         self._check_length(len(prompt), task.max_new_tokens)
-        return Prepared(task, prompt, self._constrainer(task))
+        if isinstance(task.constraint, Choice):
+            labels = encode_labels(self.tokenizer, task.constraint, task.max_new_tokens)
+            return Prepared(task, prompt, Unconstrained(), labels)
+        constrainer = Unconstrained() if task.constraint is None else self._grammars.grammar(task.constraint)
+        return Prepared(task, prompt, constrainer)
 
     def _check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         total = prompt_tokens + max_new_tokens
@@ -95,21 +107,16 @@ class Engine:
                 "messages",
             )
 
-    def _constrainer(self, task: Task) -> Constrainer:
-        if task.constraint is not None:
-            raise InvalidRequest("structured output is not supported", "response_format")
-        return Unconstrained()
-
     def _run(self, prepared: Prepared, stepper: Stepper, answer: Answer) -> Result:
         started = time.perf_counter()
         decoding_from = None
         state, cached = self._cache.acquire(prepared.prompt)
-        decoding = Decoding(stepper, self.tokenizer, prepared.task, prepared.constrainer, answer)
-        finish: Literal["stop", "length", "interrupted"]
+        finish: Finish
+        shares = None
         try:
-            row = stepper.feed(state, prepared.prompt[cached:])
+            start = Position(state, stepper.feed(state, prepared.prompt[cached:]))
             decoding_from = time.perf_counter()
-            finish = decoding.run(state, row)
+            finish, shares = self._answer(prepared, stepper, start, answer)
         except Interrupted:
             finish = "interrupted"
         answer.finish()
@@ -120,8 +127,17 @@ class Engine:
             finish_reason=finish,
             usage=Usage(len(prepared.prompt), answer.token_count, cached),
             timings=_timings(started, decoding_from, ended, answer.token_count),
+            label_probs=shares,
             logprobs=answer.logprobs,
         )
+
+    def _answer(
+        self, prepared: Prepared, stepper: Stepper, start: Position, answer: Answer
+    ) -> tuple[Finish, Mapping[str, float] | None]:
+        task = prepared.task
+        if prepared.labels:
+            return "stop", Choosing(stepper, self.tokenizer, task, prepared.labels, answer).run(start)
+        return Decoding(stepper, self.tokenizer, task, prepared.constrainer, answer).run(start), None
 
 
 def _timings(started: float, decoding_from: float | None, ended: float, tokens: int) -> Timings:

@@ -1,6 +1,7 @@
 """The decode loop on the model port. Every call of the model is bounded in time and preceded by the stop check."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from daemon.engine.answer import Answer
@@ -8,7 +9,7 @@ from daemon.engine.constrain import Constrainer
 from daemon.engine.logprobs import token_logprobs
 from daemon.engine.sampling import Sampler, check_logits
 from daemon.engine.tokenizer import Tokenizer
-from daemon.engine.types import Logits, Model, OwnState, Source, StopCheck, Task, TokenLogprob
+from daemon.engine.types import BranchingModel, Logits, Model, OwnState, Source, StopCheck, Task, TokenLogprob
 
 
 class Interrupted(Exception):
@@ -39,6 +40,26 @@ class Stepper:
         if self._stop():
             raise Interrupted
 
+    def rows(self, state: OwnState, token_ids: Sequence[int]) -> list[Logits]:
+        """Append any number of tokens and return the logits after each, shape `[vocab_size]`."""
+        size = self.model.piece_tokens
+        pieces = (token_ids[begin : begin + size] for begin in range(0, len(token_ids), size))
+        return [row for piece in pieces for row in self.extend(state, piece, "all")]
+
+    def branches(self, state: OwnState, continuations: Sequence[Sequence[int]]) -> Sequence[Sequence[Logits]]:
+        """The logits after each token of each continuation of `state`, which stays as it was.
+
+        In one pass where the model can do that and `piece_tokens` allows it, else in one for each continuation.
+        """
+        padded = len(continuations) * max(map(len, continuations), default=0)
+        if not isinstance(self.model, BranchingModel) or not 0 < padded <= self.model.piece_tokens:
+            return [self.rows(self.model.fork(state), continuation) for continuation in continuations]
+        self.ask()
+        branches = self.model.branches(state, continuations)
+        for rows in branches:
+            check_logits(rows)
+        return [list(rows) for rows in branches]
+
     def feed(self, state: OwnState, token_ids: Sequence[int]) -> Logits:
         """Append any number of tokens (at least one) and return the logits after the last, shape `[vocab_size]`.
 
@@ -60,6 +81,14 @@ def _pieces(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequenc
         begin = end
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where the answer begins: a state that holds the prompt, and the logits after it, shape `[vocab_size]`."""
+
+    state: OwnState
+    row: Logits
+
+
 class Decoding:
     """One answer's decode loop: forced tokens are taken as they are, the others drawn one by one."""
 
@@ -74,12 +103,9 @@ class Decoding:
         self._sampler = Sampler(task)
         self._pending: list[int] = []
 
-    def run(self, state: OwnState, row: Logits) -> Literal["stop", "length"]:
-        """Decode until an end. `state` holds the prompt, `row` are the logits after it, shape `[vocab_size]`.
-
-        Raises Interrupted, GenerationFailed.
-        """
-        self._state, self._row = state, row
+    def run(self, start: Position) -> Literal["stop", "length"]:
+        """Decode until an end. Raises Interrupted, GenerationFailed."""
+        self._state, self._row = start.state, start.row
         while True:
             self._take_forced()
             if self._constrainer.complete or self._answer.stopped:
@@ -122,8 +148,7 @@ class Decoding:
         """The logits that predict each token of `chunk`, which is appended (its last token stays pending)."""
         first = self._next_row()
         self._pending = [chunk[-1]]
-        others = self._stepper.extend(self._state, chunk[:-1], "all") if len(chunk) > 1 else ()
-        return [first, *others]
+        return [first, *self._stepper.rows(self._state, chunk[:-1])]
 
     def _next_row(self) -> Logits:
         """The logits that predict the next token, after the pending tokens went through the model."""

@@ -1,0 +1,140 @@
+"""Choosing among labels by the model's exact probability of each whole label.
+
+A label's score is the log-probability that the model, unconstrained, answers exactly this label and stops: the sum over
+the label's tokens plus the log of the summed probability of the end tokens (contract, section 7).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daemon.engine.answer import Answer
+from daemon.engine.generate import Position, Stepper
+from daemon.engine.logprobs import log_softmax, token_logprobs
+from daemon.engine.sampling import GREEDY_BELOW, pick, tempered
+from daemon.engine.tokenizer import Tokenizer
+from daemon.engine.types import Choice, Logits, OwnState, Task, TokenLogprob
+from daemon.errors import InvalidRequest
+
+_PARAM = "structured_outputs.choice"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label as text and as the tokens that continue the prompt (none for an empty label)."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+def encode_labels(tokenizer: Tokenizer, choice: Choice, max_new_tokens: int) -> tuple[Label, ...]:
+    """The labels of a choice in tokens.
+
+    Raises InvalidRequest (`structured_outputs.choice`) on labels that are equal, that the vocabulary cannot spell or
+    that with the end token are longer than `max_new_tokens`, and where the model has no end token.
+    """
+    if len(set(choice.labels)) < len(choice.labels):
+        raise InvalidRequest("two labels are the same", _PARAM)
+    if not tokenizer.end_ids:
+        raise InvalidRequest("the model has no end token, so it has no probability of answering just a label", _PARAM)
+    return tuple(_encode(tokenizer, text, index, max_new_tokens) for index, text in enumerate(choice.labels))
+
+
+def _encode(tokenizer: Tokenizer, text: str, index: int, max_new_tokens: int) -> Label:
+    param = f"{_PARAM}[{index}]"
+    try:
+        label = Label(text, tuple(tokenizer.encode_continuation(text)))
+    except ValueError as error:
+        raise InvalidRequest(f"the label cannot be written in the model's tokens: {error}", param) from error
+    needed = len(label.token_ids) + 1
+    if needed > max_new_tokens:
+        raise InvalidRequest(
+            f"the label {text!r} takes {needed} tokens with the end token, more than max_new_tokens = {max_new_tokens}",
+            param,
+        )
+    return label
+
+
+class Choosing:
+    """One answer that is one of some labels."""
+
+    def __init__(
+        self, stepper: Stepper, tokenizer: Tokenizer, task: Task, labels: Sequence[Label], answer: Answer
+    ) -> None:
+        self._stepper = stepper
+        self._tokenizer = tokenizer
+        self._task = task
+        self._labels = labels
+        self._answer = answer
+
+    def run(self, start: Position) -> dict[str, float]:
+        """Score all labels, answer one of them and return the probability of each.
+
+        Raises Interrupted, GenerationFailed.
+        """
+        scores = score_labels(self._stepper, start, self._labels, self._tokenizer.end_ids)
+        label, shares = choose(self._task, self._labels, scores)
+        if label.token_ids:
+            self._answer.add(label.token_ids, self._logprobs(label, start))
+        self._answer.add_end_token()
+        return shares
+
+    def _logprobs(self, label: Label, start: Position) -> tuple[TokenLogprob, ...]:
+        if not self._task.logprobs:
+            return ()
+        state = self._stepper.model.fork(start.state)
+        rows = [start.row, *self._stepper.rows(state, label.token_ids[:-1])]
+        return token_logprobs(self._tokenizer, rows, label.token_ids, self._task.top_logprobs)
+
+
+def score_labels(stepper: Stepper, start: Position, labels: Sequence[Label], end_ids: Iterable[int]) -> list[float]:
+    """The score of each label, a natural logarithm; the state at `start` stays as it was.
+
+    Raises Interrupted, GenerationFailed.
+    """
+    first, ends = log_softmax(start.row), sorted(end_ids)
+    scores: list[float] = []
+    for batch in _batches(labels, stepper.model.piece_tokens):
+        for label, rows in zip(batch, _rows_after(stepper, start.state, batch), strict=True):
+            predictions = [first, *map(log_softmax, rows)]
+            spelled = sum(float(predictions[i][token]) for i, token in enumerate(label.token_ids))
+            scores.append(spelled + float(np.logaddexp.reduce(predictions[-1][ends])))
+    return scores
+
+
+def choose(task: Task, labels: Sequence[Label], scores: Sequence[float]) -> tuple[Label, dict[str, float]]:
+    """The chosen label and the probability of every label, normalised over the labels.
+
+    Greedy takes the most probable (the first of equals); otherwise the label is drawn at the task's temperature, with
+    its seed.
+    """
+    weights = tempered(np.array(scores), 1.0)
+    probabilities = weights / weights.sum()
+    shares = {label.text: float(share) for label, share in zip(labels, probabilities, strict=True)}
+    if task.temperature < GREEDY_BELOW:
+        return labels[int(np.argmax(scores))], shares
+    random = np.random.default_rng(task.seed)
+    return labels[pick(random, tempered(np.array(scores), task.temperature))], shares
+
+
+def _batches(labels: Sequence[Label], limit: int) -> Iterator[Sequence[Label]]:
+    """Consecutive labels that one pass takes: at most `limit` tokens, each label counted as long as the longest."""
+    batch: list[Label] = []
+    for label in labels:
+        if batch and (len(batch) + 1) * _longest([*batch, label]) > limit:
+            yield batch
+            batch = []
+        batch.append(label)
+    yield batch
+
+
+def _longest(labels: Sequence[Label]) -> int:
+    return max(len(label.token_ids) for label in labels)
+
+
+def _rows_after(stepper: Stepper, state: OwnState, batch: Sequence[Label]) -> list[Sequence[Logits]]:
+    """The logits after each token of each label: `len(label)` rows of shape `[vocab_size]`."""
+    spelled = [label.token_ids for label in batch if label.token_ids]
+    branches = iter(stepper.branches(state, spelled))
+    return [next(branches) if label.token_ids else () for label in batch]
