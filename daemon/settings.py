@@ -16,6 +16,7 @@ from yarl import URL
 
 from daemon.errors import ConfigurationError
 from daemon.models import default_models_dir
+from schemas.names import REQUEST_QUEUE, prefix_of
 
 _PREFIX = "LEVERET_"
 _REPLY_TO_ALLOW = r"amq\.rabbitmq\.reply-to\..*|amq\.gen-.*|(?!amq\.).*"
@@ -46,7 +47,7 @@ class Settings(BaseSettings):
         SecretStr("amqp://guest:guest@localhost:5672/"),
         description="Broker address; `amqps://` takes `cafile`, `certfile`, `keyfile` as query parameters.",
     )
-    queue: _AmqpName = Field("chat.requests", description="Request queue; names all other queues by its prefix.")
+    queue: _AmqpName = Field(REQUEST_QUEUE, description="Request queue; names all other queues by its prefix.")
     declare_: bool = Field(
         True,
         validation_alias=AliasChoices(f"{_PREFIX}DECLARE", "declare"),
@@ -140,7 +141,7 @@ class Settings(BaseSettings):
     @property
     def prefix(self) -> str:
         """What the names of all other queues and exchanges begin with: `chat` for `chat.requests`."""
-        return self.queue.removesuffix(".requests") or self.queue
+        return prefix_of(self.queue)
 
 
 def _secrets_dir() -> str | None:

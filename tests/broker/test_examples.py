@@ -11,7 +11,8 @@ import aio_pika
 import pytest
 from private_broker import PrivateBroker
 
-from schemas.replies import chat_error
+from schemas.replies import ErrorCode, chat_error
+from tests.readme.markdown import read_blocks
 from tests.support.in_process import running_app
 from tests.support.node import ROOT, node_command
 from tests.support.responder import Responder, fields
@@ -143,3 +144,23 @@ async def test_python_keeps_the_first_terminal_message(examples: Examples, respo
     await responder.finish(request, "foreign", correlation_id="another")
     await responder.finish(request, "first")
     assert await examples.end(process) == (0, "first\n", "")
+
+
+async def test_the_page_on_clients(
+    broker: PrivateBroker, queue: str, examples: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Python program on the page runs as it is printed there, against a real daemon."""
+    (block,) = (block for block in read_blocks(ROOT / "deploy" / "docs" / "clients.md") if block.note == "run")
+    program = tmp_path / "program.py"
+    program.write_text(block.text, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    model = write_scripted_model(tmp_path / "model", ["red", ", green", ", blue"])
+    async with running_app(model, amqp_url=broker.url, queue=queue):
+        process = await examples.start(lambda: ([sys.executable, str(program)], os.environ))
+        assert await examples.end(process) == (0, "red, green, blue\n4 tokens\nTrue\n", "")
+
+
+def test_the_page_names_every_error_code() -> None:
+    """A code that the table leaves out would leave its reader without advice."""
+    page = (ROOT / "deploy" / "docs" / "clients.md").read_text("utf-8")
+    assert [code for code in ErrorCode if f"`{code}`" not in page] == []
