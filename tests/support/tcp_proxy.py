@@ -20,8 +20,8 @@ class TcpProxy:
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._target = (host, port)
         self._server: asyncio.Server | None = None
-        self._passing = asyncio.Event()
-        self._passing.set()
+        self._passing, self._answering = asyncio.Event(), asyncio.Event()
+        self.restore()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -56,9 +56,14 @@ class TcpProxy:
         """Let nothing through in either direction, and tell nobody; new connections are taken, but stay mute."""
         self._passing.clear()
 
+    def mute(self) -> None:
+        """Let nothing through from the target to its clients: what they send arrives, what it answers does not."""
+        self._answering.clear()
+
     def restore(self) -> None:
         """Let everything through again; what was sent meanwhile arrives late, as TCP retransmits."""
         self._passing.set()
+        self._answering.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -81,17 +86,18 @@ class TcpProxy:
         self._writers.add(far_writer)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, far_writer))
-                group.create_task(self._pump(far_reader, writer))
+                group.create_task(self._pump(reader, far_writer, self._passing))
+                group.create_task(self._pump(far_reader, writer, self._passing, self._answering))
         finally:
             self._writers.discard(far_writer)
             far_writer.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Copy until the end of the stream, which ends the other side too."""
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *open_: asyncio.Event) -> None:
+        """Copy, while all of `open_` are set, until the end of the stream, which ends the other side too."""
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_CHUNK_BYTES):
-                await self._passing.wait()
+                for valve in open_:
+                    await valve.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()
