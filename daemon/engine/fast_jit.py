@@ -1,0 +1,104 @@
+"""How the fast engine's code is compiled: by numba, without the interpreter's lock, cached on disk where that works."""
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.extending import intrinsic
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., object])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_REORDERED = {"reassoc", "contract", "nsz", "arcp"}
+"""LLVM's fast-math flags without those that assume away infinities and NaN."""
+
+
+def compiled(function: F) -> F:
+    """Compile a function that other compiled functions call; rounding is exactly as written."""
+    return cast("F", _njit(function))
+
+
+def compiled_sums(function: F) -> F:
+    """As `compiled`, but sums may be reordered to use vector instructions; the same input gives the same bits."""
+    return cast("F", _njit(function, fastmath=_REORDERED))
+
+
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of compiled code that is given as LLVM IR: numba's `intrinsic`, without its first argument."""
+    return cast("Callable[..., Any]", intrinsic(function))
+
+
+def _njit(function: Callable[..., Any], *, fastmath: bool | set[str] = False, cache: bool = False) -> Any:  # noqa: ANN401
+    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", fastmath=fastmath, cache=cache)(function)
+
+
+def compile_entry(function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> Callable[P, R]:
+    """Compile the outermost function by calling it once with `arguments`, and return what to call from then on.
+
+    The machine code is kept in the first of `cache_dirs` that can be written to, under a name that changes with the
+    sources and with numba; numba itself tells CPUs apart. Where there is none it is compiled at every start.
+    """
+    started = time.perf_counter()
+    place = next((path for path in cache_dirs() if _writable(path)), None)
+    entry = _dispatcher(function, place)
+    try:
+        entry(*arguments, **named)
+    except OSError as error:  # the folder was there, but keeping the code failed: a full disk
+        log.warning("compiled code cannot be kept in %s: %s", place, error)
+        place, entry = None, _dispatcher(function, None)
+        entry(*arguments, **named)
+    verb = "loaded" if sum(entry.stats.cache_hits.values()) else "compiled"
+    kept = f"kept in {place}" if place else "no folder to keep it in"
+    log.info("fast engine %s in %.1f s (%s)", verb, time.perf_counter() - started, kept)
+    ready: Callable[P, R] = entry
+    return ready
+
+
+def cache_dirs() -> list[Path]:
+    """Folders for compiled code, best first: the configured one, systemd's, the user's.
+
+    Never the model's: numba unpickles what it finds, and a model comes from elsewhere.
+    """
+    chosen = [os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("CACHE_DIRECTORY", "").split(":")[0]]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - a user may have no home
+    name = f"leveret-jit-{_sources_digest()}"
+    return [Path(place) / name for place in [*chosen, str(Path(home) / "leveret")] if place]
+
+
+def _writable(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError:
+        return False
+    return True
+
+
+def _dispatcher(function: Callable[..., Any], place: Path | None) -> Any:  # noqa: ANN401 - numba has no types
+    """Numba decides where to keep code when a function is marked, by a global setting."""
+    if place is None:
+        return _njit(function)
+    config: Any = numba.config  # its attributes are made at run time
+    configured, config.CACHE_DIR = config.CACHE_DIR, str(place)
+    try:
+        return _njit(function, cache=True)
+    finally:
+        config.CACHE_DIR = configured
+
+
+def _sources_digest() -> str:
+    """Numba looks only at the file of the outermost function; this looks at all that it is made of."""
+    digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
+    for path in sorted(Path(__file__).parent.glob("fast_*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
