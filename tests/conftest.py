@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aio_pika
+import hypothesis
 import pytest
 from private_broker import PrivateBroker
 
 from daemon.fetching import SMALL_MODEL, fetch_model
 
 ROOT = Path(__file__).parent.parent
+
+# No test is about time: on a busy machine Hypothesis's clocks would fail what is right.
+hypothesis.settings.register_profile("leveret", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("leveret")
 
 
 @pytest.fixture(scope="session")
