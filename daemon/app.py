@@ -40,7 +40,7 @@ def engine_loader(settings: Settings, location: ModelLocation) -> Engine:
     return load_engine(
         EngineOptions(
             model_dir=location.path,
-            weights=settings.weights or "float32",
+            weights=settings.weights,
             threads=settings.threads or len(os.sched_getaffinity(0)),
             context_tokens=settings.context_tokens,
             prompt_cache_bytes=settings.prompt_cache_bytes,

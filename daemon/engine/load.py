@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.engine.engine import Engine
+from daemon.engine.fast_config import supports
 from daemon.engine.tokenizer import load_tokenizer, read_json
 from daemon.engine.types import Model
 from daemon.errors import ConfigurationError
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 DEFAULT_CONTEXT_TOKENS = 8192
 """Used where the operator sets nothing and the model can hold as much."""
 
+_TORCH_KINDS = {"float32", "bfloat16"}
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length")
 
 
@@ -23,11 +25,12 @@ _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len
 class EngineOptions:
     """What an engine is loaded from.
 
-    `weights`: `int8`, `int4`, `float32` or `bfloat16`; `context_tokens` None: the smaller of 8192 and the model's.
+    `weights`: `int8`, `int4`, `float32` or `bfloat16`, None: int8 where the model's family is supported, else float32;
+    `context_tokens` None: the smaller of 8192 and the model's.
     """
 
     model_dir: Path
-    weights: str
+    weights: str | None
     threads: int
     context_tokens: int | None
     prompt_cache_bytes: int
@@ -38,21 +41,35 @@ def load_engine(options: EngineOptions) -> Engine:
     config = _read_config(options.model_dir)
     context_tokens = _context_tokens(config, options.context_tokens)
     tokenizer = load_tokenizer(options.model_dir)
-    model = _load_model(options, context_tokens)
+    model = _load_model(options, config, context_tokens)
     if not tokenizer.end_ids:
         log.warning("the model in %s names no end token: every answer runs to its limit", options.model_dir.name)
     return Engine(model, tokenizer)
 
 
-def _load_model(options: EngineOptions, context_tokens: int) -> Model:
-    if options.weights in {"float32", "bfloat16"}:
+def _load_model(options: EngineOptions, config: Mapping[str, Any], context_tokens: int) -> Model:
+    kind = options.weights or _default_weights(options.model_dir, config, context_tokens)
+    if kind in _TORCH_KINDS:
         import torch  # noqa: PLC0415 - only this path needs torch, which takes seconds to import
 
         from daemon.engine.torch_model import load_torch_model  # noqa: PLC0415
 
         torch.set_num_threads(options.threads)
-        return load_torch_model(options.model_dir, options.weights, context_tokens)
-    raise ConfigurationError(f"weights {options.weights!r} are not supported; use float32 or bfloat16")
+        return load_torch_model(options.model_dir, kind, context_tokens)
+    if reason := supports(config, context_tokens):
+        raise ConfigurationError(f"weights {kind!r} do not fit {options.model_dir.name}: {reason}; use float32")
+    from daemon.engine.fast_model import load_fast_model  # noqa: PLC0415 - only this path needs numba
+
+    log.info("loading %s with the fast engine, weights in %s", options.model_dir.name, kind)
+    return load_fast_model(options.model_dir, kind, context_tokens, options.threads)
+
+
+def _default_weights(model_dir: Path, config: Mapping[str, Any], context_tokens: int) -> str:
+    reason = supports(config, context_tokens)
+    if reason is None:
+        return "int8"
+    log.warning("%s runs in float32: %s", model_dir.name, reason)
+    return "float32"
 
 
 def _read_config(model_dir: Path) -> dict[str, Any]:
