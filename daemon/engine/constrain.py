@@ -12,8 +12,9 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from daemon.engine.grammar_guard import GrammarRefused, Kind, build_matcher, try_out
-from daemon.engine.json_schema import Schema, SchemaRefused, prepare_schema
+from daemon.engine.json_schema import Schema, prepare_schema
 from daemon.engine.sampling import Mask
+from daemon.engine.schema_checks import SchemaRefused
 from daemon.engine.tokenizer import Tokenizer
 from daemon.engine.types import JsonObject, JsonSchema, Regex
 from daemon.errors import GenerationFailed, InvalidRequest

@@ -8,27 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from daemon.engine.fast_arrays import PAGE_TOKENS, ROWS, SEGMENTS
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
 from daemon.engine.fast_kernels import add_float_tile, exponential, normalize
-from daemon.engine.fast_memory import store_float
-from daemon.engine.fast_team import take
+from daemon.engine.fast_memory import floats, integers, segment_at
+from daemon.engine.fast_records import PAGE_TOKENS, SEGMENT
 from daemon.engine.fast_vector import TILE_ROWS
 
 F = np.float32
 
+_SEGMENT_BYTES = SEGMENT.itemsize
+
 
 @compiled
-def page_offset(shape: Any, layer: Any, kv_head: Any) -> Any:
+def keys_offset(e: Any, layer: Any, kv_head: Any) -> Any:
     """Where in a page the keys of a head begin, in bytes; its values follow."""
-    return 4 * 2 * PAGE_TOKENS * shape.head_dim * (layer * shape.kv_heads + kv_head)
+    return 4 * 2 * PAGE_TOKENS * e.head_dim * (layer * e.kv_heads + kv_head)
 
 
 @compiled
-def rotate(x: Any, cosines: Any, sines: Any, scale: Any) -> None:
+def rotate(e: Any, x: Any, position: Any, scale: Any) -> None:
     """Rotary position of one head, in place, times `scale`; an element's partner is half a head away."""
     half = x.size // 2
+    cosines, sines = floats(e.cosines + 4 * position * half, half), floats(e.sines + 4 * position * half, half)
     for i in range(half):
         a, b = x[i], x[half + i]
         x[i] = (a * cosines[i] - b * sines[i]) * scale
@@ -36,55 +38,47 @@ def rotate(x: Any, cosines: Any, sines: Any, scale: Any) -> None:
 
 
 @compiled
-def place_query(engine: Any, layer: Any, row: Any, head: Any) -> None:
+def place_query(e: Any, layer: Any, row: Any, head: Any, position: Any) -> None:
     """Norm (if any) and position of a query head, which is then scaled by 1 / sqrt(head_dim)."""
-    shape, weights, scratch = engine.shape, engine.weights, engine.scratch
-    size, group = shape.head_dim, shape.heads // shape.kv_heads
-    query = scratch.query[head // group, row, head % group]
-    query[:] = scratch.qkv[row, head * size : (head + 1) * size]
-    if shape.head_norms:
-        normalize(query, weights.head_norms[2 * layer], shape.epsilon, query)
-    position = engine.job.positions[row]
-    rotate(query, weights.cosines[position], weights.sines[position], shape.query_scale)
+    size, group = e.head_dim, e.heads // e.kv_heads
+    source = floats(e.qkv + 4 * (row * (e.heads + 2 * e.kv_heads) + head) * size, size)
+    slot = (head // group * e.row_limit + row) * group + head % group
+    query = floats(e.query + 4 * slot * size, size)
+    if e.has_head_norms:
+        normalize(source, floats(e.head_norms + 4 * 2 * layer * size, size), e.epsilon, query)
+    else:
+        query[:] = source
+    rotate(e, query, position, F(e.query_scale))
 
 
 @compiled
-def place_key_value(engine: Any, layer: Any, row: Any, kv_head: Any) -> None:
+def place_key_value(e: Any, layer: Any, row: Any, kv_head: Any, position: Any) -> None:
     """Norm (if any) and position of a key head, and its value, into the row's page."""
-    shape, weights = engine.shape, engine.weights
-    size, begin = shape.head_dim, (shape.heads + kv_head) * shape.head_dim
-    key = engine.scratch.qkv[row, begin : begin + size]
-    value = engine.scratch.qkv[row, begin + shape.kv_heads * size : begin + (shape.kv_heads + 1) * size]
-    if shape.head_norms:
-        normalize(key, weights.head_norms[2 * layer + 1], shape.epsilon, key)
-    position = engine.job.positions[row]
-    rotate(key, weights.cosines[position], weights.sines[position], F(1))
-    slot = position % PAGE_TOKENS
-    keys = engine.job.pages[row] + page_offset(shape, layer, kv_head)
-    values = keys + 4 * PAGE_TOKENS * size
+    size, first = e.head_dim, row * (e.heads + 2 * e.kv_heads) + e.heads + kv_head
+    key, value = floats(e.qkv + 4 * first * size, size), floats(e.qkv + 4 * (first + e.kv_heads) * size, size)
+    if e.has_head_norms:
+        normalize(key, floats(e.head_norms + 4 * (2 * layer + 1) * size, size), e.epsilon, key)
+    rotate(e, key, position, F(1))
+    slot, start = position % PAGE_TOKENS, integers(e.pages, e.rows)[row] + keys_offset(e, layer, kv_head)
+    keys, values = floats(start, PAGE_TOKENS * size), floats(start + 4 * PAGE_TOKENS * size, PAGE_TOKENS * size)
     for i in range(size):
-        store_float(keys + 4 * (i * PAGE_TOKENS + slot), key[i])
-        store_float(values + 4 * (slot * size + i), value[i])
+        keys[i * PAGE_TOKENS + slot] = key[i]
+        values[slot * size + i] = value[i]
 
 
 @compiled
-def team_place(engine: Any, layer: Any) -> None:
-    """Queries, keys and values of all rows from `qkv` to where attention reads them."""
-    rows, heads = engine.job.counts[ROWS], engine.shape.heads + engine.shape.kv_heads
-    task = take(engine.control, 4)
-    while task < rows * heads:
-        for one in range(task, min(task + 4, rows * heads)):
-            row, head = one // heads, one % heads
-            if head < engine.shape.heads:
-                place_query(engine, layer, row, head)
-            else:
-                place_key_value(engine, layer, row, head - engine.shape.heads)
-        task = take(engine.control, 4)
+def place_task(e: Any, layer: Any, row: Any) -> None:
+    """Queries, keys and values of a row from `qkv` to where attention reads them."""
+    position = integers(e.positions, e.rows)[row]
+    for head in range(e.heads):
+        place_query(e, layer, row, head, position)
+    for kv_head in range(e.kv_heads):
+        place_key_value(e, layer, row, kv_head, position)
 
 
 @compiled_sums
-def softmax(scores: Any, count: Any, end: Any) -> Any:
-    """Exponentials of the first `count` scores in place, zeros from there to `end`; the exponentials' sum."""
+def softmax(scores: Any, count: Any) -> Any:
+    """Exponentials of the first `count` scores in place, zeros behind them; the exponentials' sum."""
     largest = scores[0]
     for i in range(1, count):
         largest = max(largest, scores[i])
@@ -92,75 +86,65 @@ def softmax(scores: Any, count: Any, end: Any) -> Any:
     for i in range(count):
         scores[i] = exponential(scores[i] - largest)
         total += scores[i]
-    scores[count:end] = F(0)
+    for i in range(count, scores.size):
+        scores[i] = F(0)
     return total
 
 
 @compiled
-def score_tile(
-    engine: Any, layer: Any, kv_head: Any, table: Any, query: Any, rows: Any, seen: Any, scores: Any
-) -> None:
-    """Products of a tile of queries with the first `seen` keys into `scores`, `[rows, context]`."""
-    shape, job, width = engine.shape, engine.job, scores.shape[1]
+def score_tile(e: Any, offset: Any, table: Any, query: Any, rows: Any, seen: Any, scores: Any) -> None:
+    """Products of a tile of queries with the first `seen` keys into `scores`, `[rows, seen_limit]`."""
     for row in range(rows):
-        scores[row, : (seen + LANES - 1) // LANES * LANES] = F(0)
-    for begin in range(0, seen, LANES):
-        keys = job.table[table + begin // PAGE_TOKENS] + page_offset(shape, layer, kv_head)
-        keys += 4 * (begin % PAGE_TOKENS)
-        out = scores.ctypes.data + 4 * begin
-        add_float_tile(rows, query, shape.head_dim, keys, 4 * PAGE_TOKENS, shape.head_dim, out, width)
+        room = floats(scores + 4 * row * e.seen_limit, (seen + LANES - 1) // LANES * LANES)
+        room[:] = F(0)
+    for first in range(0, seen, LANES):
+        keys = table[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS)
+        out = scores + 4 * first
+        add_float_tile(rows, query, e.head_dim, keys, 4 * PAGE_TOKENS, e.head_dim, out, e.seen_limit)
 
 
 @compiled
-def mix_tile(engine: Any, layer: Any, kv_head: Any, table: Any, rows: Any, seen: Any, scores: Any, mix: Any) -> None:
+def mix_tile(e: Any, offset: Any, table: Any, rows: Any, seen: Any, scores: Any, mix: Any) -> None:
     """Sums of the first `seen` values, weighted with `scores`, into `mix`, `[rows, head_dim]`."""
-    shape, size = engine.shape, engine.shape.head_dim
-    mix[:rows] = F(0)
-    for begin in range(0, seen, PAGE_TOKENS):
-        values = engine.job.table[table + begin // PAGE_TOKENS] + page_offset(shape, layer, kv_head)
-        values += 4 * PAGE_TOKENS * size
-        terms = min(PAGE_TOKENS, seen - begin)
-        x = scores.ctypes.data + 4 * begin
-        for column in range(0, size, LANES):
-            out = mix.ctypes.data + 4 * column
-            add_float_tile(rows, x, scores.shape[1], values + 4 * column, 4 * size, terms, out, size)
+    room = floats(mix, rows * e.head_dim)
+    room[:] = F(0)
+    for first in range(0, seen, PAGE_TOKENS):
+        values = table[first // PAGE_TOKENS] + offset + 4 * PAGE_TOKENS * e.head_dim
+        terms, x = min(PAGE_TOKENS, seen - first), scores + 4 * first
+        for column in range(0, e.head_dim, LANES):
+            w, out = values + 4 * column, mix + 4 * column
+            add_float_tile(rows, x, e.seen_limit, w, 4 * e.head_dim, terms, out, e.head_dim)
 
 
 @compiled
-def attend_tile(engine: Any, member: Any, layer: Any, kv_head: Any, segment: Any, first: Any) -> None:
-    """Attention of up to 6 pairs of row and head, from pair `first` of a segment on, which share keys and values."""
-    shape, scratch = engine.shape, engine.scratch
-    size, group = shape.head_dim, shape.heads // shape.kv_heads
+def tiles_of(e: Any, rows: Any) -> Any:
+    """Tiles that the queries of so many rows make for one key-value head."""
+    return (rows * (e.heads // e.kv_heads) + TILE_ROWS - 1) // TILE_ROWS
+
+
+@compiled
+def attend_task(e: Any, member: Any, layer: Any, task: Any) -> None:
+    """Attention of one tile: up to 6 pairs of row and head that share keys and values, of one segment."""
+    tiles = tiles_of(e, e.longest_segment)
+    segment = segment_at(e.segments + _SEGMENT_BYTES * (task // (e.kv_heads * tiles)))
+    kv_head, first = task // tiles % e.kv_heads, task % tiles * TILE_ROWS
+    size, group = e.head_dim, e.heads // e.kv_heads
     rows = min(TILE_ROWS, segment.rows * group - first)
+    if rows <= 0:
+        return
     seen = segment.start + (first + rows - 1) // group + 1
-    scores, mix = scratch.scores[member], scratch.values[member]
-    at = (kv_head * scratch.query.shape[1] + segment.first_row) * group + first
-    query = scratch.query.ctypes.data + 4 * size * at
-    score_tile(engine, layer, kv_head, segment.table, query, rows, seen, scores)
+    scores = e.scores + 4 * TILE_ROWS * e.seen_limit * member
+    mix = e.mixes + 4 * TILE_ROWS * size * member
+    table, offset = integers(segment.table, seen // PAGE_TOKENS + 1), keys_offset(e, layer, kv_head)
+    query = e.query + 4 * size * ((kv_head * e.row_limit + segment.first_row) * group + first)
+    score_tile(e, offset, table, query, rows, seen, scores)
+    totals = np.empty(TILE_ROWS, F)
     for i in range(rows):
-        total = softmax(scores[i], segment.start + (first + i) // group + 1, seen)
-        mix[TILE_ROWS + i, 0] = F(1) / total
-    mix_tile(engine, layer, kv_head, segment.table, rows, seen, scores, mix)
+        count = segment.start + (first + i) // group + 1
+        totals[i] = softmax(floats(scores + 4 * i * e.seen_limit, seen), count)
+    mix_tile(e, offset, table, rows, seen, scores, mix)
     for i in range(rows):
-        column = (kv_head * group + (first + i) % group) * size
+        row, head = segment.first_row + (first + i) // group, kv_head * group + (first + i) % group
+        out, sums = floats(e.mixed + 4 * (row * e.heads + head) * size, size), floats(mix + 4 * i * size, size)
         for j in range(size):
-            value = mix[i, j] * mix[TILE_ROWS + i, 0]
-            scratch.mixed[segment.first_row + (first + i) // group, column + j] = value
-
-
-@compiled
-def team_attend(engine: Any, member: Any, layer: Any) -> None:
-    """Attention of all rows, from `query` and the pages into `mixed`."""
-    job, kv_heads = engine.job, engine.shape.kv_heads
-    group = engine.shape.heads // kv_heads
-    longest = 0
-    for number in range(job.counts[SEGMENTS]):
-        longest = max(longest, job.segments[number].rows)
-    tiles = (longest * group + TILE_ROWS - 1) // TILE_ROWS
-    task = take(engine.control, 1)
-    while task < job.counts[SEGMENTS] * kv_heads * tiles:
-        segment = job.segments[task // (kv_heads * tiles)]
-        kv_head, first = task // tiles % kv_heads, task % tiles * TILE_ROWS
-        if first < segment.rows * group:
-            attend_tile(engine, member, layer, kv_head, segment, first)
-        task = take(engine.control, 1)
+            out[j] = sums[j] / totals[i]

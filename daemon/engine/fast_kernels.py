@@ -1,26 +1,23 @@
-"""Products of activations with quantised weights, and the small functions between them, as compiled code.
+"""The products of activations with quantised weights, and the small functions between them, as compiled code.
 
-Every function that begins with `team_` is one phase of a step: all members of the team call it, and it is over for
-each of them when there is no task left; the caller lets them meet before anyone uses what it wrote.
+A function that ends in `_task` is one task of a phase (`fast_step`): it writes only what no other task of its phase
+reads or writes.
 """
 
 from typing import Any
 
 import numpy as np
 
-from daemon.engine.fast_arrays import PANEL_TERMS
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
-from daemon.engine.fast_memory import float_of_bits, load_int8, store_float
-from daemon.engine.fast_team import take, team_size
+from daemon.engine.fast_memory import float_of_bits, floats, integers, load_int8
+from daemon.engine.fast_records import PANEL_TERMS
 from daemon.engine.fast_vector import TILE_ROWS, make_tile
 
 F = np.float32
 
-_QUANTIZED = [make_tile(rows, quantized=True) for rows in range(1, TILE_ROWS + 1)]
-_FLOAT = [make_tile(rows, quantized=False) for rows in range(1, TILE_ROWS + 1)]
-_q1, _q2, _q3, _q4, _q5, _q6 = _QUANTIZED
-_f1, _f2, _f3, _f4, _f5, _f6 = _FLOAT
+_q1, _q2, _q3, _q4, _q5, _q6 = (make_tile(rows, quantized=True) for rows in range(1, TILE_ROWS + 1))
+_f1, _f2, _f3, _f4, _f5, _f6 = (make_tile(rows, quantized=False) for rows in range(1, TILE_ROWS + 1))
 
 
 @compiled
@@ -59,7 +56,7 @@ def add_float_tile(rows: Any, x: Any, x_stride: Any, w: Any, w_stride: Any, term
 
 @compiled
 def exponential(x: Any) -> Any:
-    """E to the power of a float32, within 2e-7 relative; below -87 it is as for -87. LLVM can do several at once.
+    """e to the power of a float32, within 2e-7 relative; below -87 it is as for -87. LLVM can do several at once.
 
     Range reduction and polynomial as in the Cephes library's expf.
     """
@@ -77,93 +74,76 @@ def exponential(x: Any) -> Any:
 
 
 @compiled
-def block_products(x: Any, row_count: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
-    """Unscaled products of rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
+def block_products(x: Any, width: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
+    """Unscaled products of `rows` rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
 
     Few rows are multiplied with the int8 weights directly; for many, weights are first converted, a part at a time.
     """
-    columns = matrix.columns
+    columns, out = matrix.columns, floats(products, rows * LANES)
     weights = matrix.address + block * columns * LANES
-    products[: row_count * LANES] = F(0)
-    base, out = x.ctypes.data, products.ctypes.data
-    if row_count <= TILE_ROWS:
-        add_quantized_tile(row_count, base, x.shape[1], weights, columns, out)
+    out[:] = F(0)
+    if rows <= TILE_ROWS:
+        add_quantized_tile(rows, x, width, weights, columns, products)
         return
-    for begin in range(0, columns, PANEL_TERMS):
-        terms = min(PANEL_TERMS, columns - begin)
+    for first in range(0, columns, PANEL_TERMS):
+        terms = min(PANEL_TERMS, columns - first)
+        converted = floats(panel, terms * LANES)
         for i in range(terms * LANES):
-            panel[i] = F(load_int8(weights + begin * LANES + i))
-        for row in range(0, row_count, TILE_ROWS):
-            rows = min(TILE_ROWS, row_count - row)
-            at = base + 4 * (row * x.shape[1] + begin)
-            add_float_tile(rows, at, x.shape[1], panel.ctypes.data, 4 * LANES, terms, out + 4 * row * LANES, LANES)
+            converted[i] = F(load_int8(weights + first * LANES + i))
+        for row in range(0, rows, TILE_ROWS):
+            at = x + 4 * (row * width + first)
+            tile_rows = min(TILE_ROWS, rows - row)
+            add_float_tile(tile_rows, at, width, panel, 4 * LANES, terms, products + 4 * row * LANES, LANES)
 
 
 @compiled
-def tasks_at_once(control: Any, tasks: Any) -> Any:
-    """How many tasks to take at a time: few, so that all members end together, but not one by one."""
-    return max(tasks // (8 * team_size(control)), 1)
+def own_products(e: Any, member: Any) -> Any:
+    """A member's room for products."""
+    return e.products + 4 * 2 * e.row_limit * LANES * member
 
 
 @compiled
-def team_project(engine: Any, member: Any, number: Any, x: Any, rows: Any, out: Any, adding: Any) -> None:
-    """`out = x @ matrix.T + bias`, or `out += ...`, for `rows` rows."""
-    matrix, weights, scratch = engine.weights.matrices[number], engine.weights, engine.scratch
-    products, panel = scratch.products[member], scratch.panel[member]
-    step = tasks_at_once(engine.control, matrix.blocks)
-    first = take(engine.control, step)
-    while first < matrix.blocks:
-        for block in range(first, min(first + step, matrix.blocks)):
-            block_products(x, rows, matrix, block, products, panel)
-            column = block * LANES
-            for row in range(rows):
-                for lane in range(min(LANES, out.shape[1] - column)):
-                    at = matrix.first_row + column + lane
-                    value = products[row * LANES + lane] * weights.scales[at] + weights.biases[at]
-                    out[row, column + lane] = out[row, column + lane] + value if adding else value
-        first = take(engine.control, step)
+def own_panel(e: Any, member: Any) -> Any:
+    """A member's room for converted weights."""
+    return e.panels + 4 * PANEL_TERMS * LANES * member
 
 
 @compiled
-def team_gate(engine: Any, member: Any, number: Any, rows: Any) -> None:
-    """`gated = silu(normed @ gate.T) * (normed @ up.T)`; the blocks of gate and up alternate in the matrix."""
-    matrix, weights, scratch = engine.weights.matrices[number], engine.weights, engine.scratch
-    products, panel, gated = scratch.products[member], scratch.panel[member], scratch.gated
-    up_products = products[rows * LANES :]
-    pairs = matrix.blocks // 2
-    step = tasks_at_once(engine.control, pairs)
-    first = take(engine.control, step)
-    while first < pairs:
-        for pair in range(first, min(first + step, pairs)):
-            block_products(scratch.normed, rows, matrix, 2 * pair, products, panel)
-            block_products(scratch.normed, rows, matrix, 2 * pair + 1, up_products, panel)
-            column, at = pair * LANES, matrix.first_row + 2 * pair * LANES
-            for row in range(rows):
-                for lane in range(min(LANES, gated.shape[1] - column)):
-                    gate = products[row * LANES + lane] * weights.scales[at + lane] + weights.biases[at + lane]
-                    other = at + LANES + lane
-                    up = up_products[row * LANES + lane] * weights.scales[other] + weights.biases[other]
-                    gated[row, column + lane] = gate / (F(1) + exponential(-gate)) * up
-        first = take(engine.control, step)
+def project_task(
+    e: Any, member: Any, matrix: Any, block: Any, x: Any, rows: Any, out: Any, width: Any, adding: Any
+) -> None:
+    """16 columns of `out = x @ matrix.T + bias`, or of `out += ...`; out has rows of `width`."""
+    products = own_products(e, member)
+    block_products(x, matrix.columns, rows, matrix, block, products, own_panel(e, member))
+    column = block * LANES
+    lanes = min(LANES, width - column)
+    scales = floats(e.scales + 4 * (matrix.first_row + column), lanes)
+    biases = floats(e.biases + 4 * (matrix.first_row + column), lanes)
+    for row in range(rows):
+        sums = floats(products + 4 * row * LANES, lanes)
+        target = floats(out + 4 * (row * width + column), lanes)
+        for lane in range(lanes):
+            value = sums[lane] * scales[lane] + biases[lane]
+            target[lane] = target[lane] + value if adding else value
 
 
 @compiled
-def team_logits(engine: Any, member: Any, number: Any) -> None:
-    """Scores of every token for the wanted rows, which `normed` begins with."""
-    matrix, weights, scratch, job = engine.weights.matrices[number], engine.weights, engine.scratch, engine.job
-    rows, logits, width = job.counts[3], job.counts[4], engine.shape.vocab_size
-    products, panel = scratch.products[member], scratch.panel[member]
-    step = tasks_at_once(engine.control, matrix.blocks)
-    first = take(engine.control, step)
-    while first < matrix.blocks:
-        for block in range(first, min(first + step, matrix.blocks)):
-            block_products(scratch.normed, rows, matrix, block, products, panel)
-            column = block * LANES
-            for row in range(rows):
-                for lane in range(min(LANES, width - column)):
-                    value = products[row * LANES + lane] * weights.scales[matrix.first_row + column + lane]
-                    store_float(logits + 4 * (row * width + column + lane), value)
-        first = take(engine.control, step)
+def gate_task(e: Any, member: Any, matrix: Any, pair: Any) -> None:
+    """16 columns of `gated = silu(normed @ gate.T) * (normed @ up.T)`; blocks of gate and up alternate."""
+    gates = own_products(e, member)
+    ups = gates + 4 * e.row_limit * LANES
+    panel = own_panel(e, member)
+    block_products(e.normed, e.hidden, e.rows, matrix, 2 * pair, gates, panel)
+    block_products(e.normed, e.hidden, e.rows, matrix, 2 * pair + 1, ups, panel)
+    lanes, first = min(LANES, e.inner - pair * LANES), matrix.first_row + 2 * pair * LANES
+    scales, biases = floats(e.scales + 4 * first, 2 * LANES), floats(e.biases + 4 * first, 2 * LANES)
+    for row in range(e.rows):
+        gate, up = floats(gates + 4 * row * LANES, LANES), floats(ups + 4 * row * LANES, LANES)
+        target = floats(e.gated + 4 * (row * e.inner + pair * LANES), lanes)
+        for lane in range(lanes):
+            g = gate[lane] * scales[lane] + biases[lane]
+            u = up[lane] * scales[LANES + lane] + biases[LANES + lane]
+            target[lane] = g / (F(1) + exponential(-g)) * u
 
 
 @compiled_sums
@@ -172,30 +152,25 @@ def normalize(x: Any, factors: Any, epsilon: Any, out: Any) -> None:
     total = F(0)
     for i in range(x.size):
         total += x[i] * x[i]
-    scale = F(1) / np.sqrt(total / F(x.size) + epsilon)
+    scale = F(1) / np.sqrt(total / F(x.size) + F(epsilon))
     for i in range(x.size):
         out[i] = x[i] * scale * factors[i]
 
 
 @compiled
-def team_normalize(engine: Any, number: Any, first_row: Any, rows: Any) -> None:
-    """The norm of `hidden`'s rows from `first_row` on into the first rows of `normed`."""
-    scratch, row = engine.scratch, take(engine.control, 1)
-    while row < rows:
-        factors = engine.weights.norms[number]
-        normalize(scratch.hidden[first_row + row], factors, engine.shape.epsilon, scratch.normed[row])
-        row = take(engine.control, 1)
+def normalize_task(e: Any, number: Any, source: Any, row: Any) -> None:
+    """The norm of row `source` of the states into row `row` of `normed`."""
+    size = e.hidden
+    factors = floats(e.norms + 4 * number * size, size)
+    normalize(floats(e.states + 4 * source * size, size), factors, e.epsilon, floats(e.normed + 4 * row * size, size))
 
 
 @compiled
-def team_embed(engine: Any, number: Any) -> None:
-    """The embeddings of the job's tokens into `hidden`."""
-    job, matrix, scales = engine.job, engine.weights.matrices[number], engine.weights.scales
-    row = take(engine.control, 1)
-    while row < job.counts[0]:
-        token = job.tokens[row]
-        scale = scales[matrix.first_row + token]
-        weights = matrix.address + token // LANES * matrix.columns * LANES + token % LANES
-        for i in range(matrix.columns):
-            engine.scratch.hidden[row, i] = F(load_int8(weights + i * LANES)) * scale
-        row = take(engine.control, 1)
+def embed_task(e: Any, matrix: Any, row: Any) -> None:
+    """The embedding of a row's token into the states."""
+    token = integers(e.tokens, e.rows)[row]
+    scale = floats(e.scales, matrix.first_row + token + 1)[matrix.first_row + token]
+    weights = matrix.address + token // LANES * matrix.columns * LANES + token % LANES
+    out = floats(e.states + 4 * row * e.hidden, e.hidden)
+    for i in range(e.hidden):
+        out[i] = F(load_int8(weights + i * LANES)) * scale

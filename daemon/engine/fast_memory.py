@@ -1,16 +1,20 @@
-"""Single memory accesses for numba's compiled code, by address: plain ones, and atomic ones for threads to meet on.
+"""Memory by address for numba's compiled code: arrays, records, and atomic integers for threads to meet on.
 
 All addresses are int64, in bytes. Atomic operations are sequentially consistent, on int64.
 """
 
 from typing import Any
 
+import numba
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 
-from daemon.engine.fast_jit import instruction
+from daemon.engine.fast_jit import compiled, instruction
+from daemon.engine.fast_records import ENGINE, MATRIX, SEGMENT
 
 _ORDER = "seq_cst"
+_ENGINE, _MATRIX, _SEGMENT = (numba.from_dtype(kind) for kind in (ENGINE, MATRIX, SEGMENT))
+_FLOATS, _INTEGERS = types.CPointer(types.float32), types.CPointer(types.int64)
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 """libc: let another thread have this core."""
@@ -18,6 +22,36 @@ sem_wait = types.ExternalFunction("sem_wait", types.int32(types.int64))
 """libc: sleep until the semaphore at an address is above 0 and take one; -1 where a signal woke it."""
 sem_post = types.ExternalFunction("sem_post", types.int32(types.int64))
 """libc: add one to the semaphore at an address and wake a sleeper."""
+
+
+def _reference(kind: Any) -> Any:
+    """A function that takes an address for a pointer or a record of the given type."""
+
+    @instruction
+    def at(_context: Any, address: Any) -> Any:
+        def generate(ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], ctx.get_value_type(kind))
+
+        return kind(types.int64), generate
+
+    return at
+
+
+engine_at, matrix_at, segment_at = _reference(_ENGINE), _reference(_MATRIX), _reference(_SEGMENT)
+"""The record (`fast_records`) at an address."""
+_floats_at, _integers_at = _reference(_FLOATS), _reference(_INTEGERS)
+
+
+@compiled
+def floats(address: Any, count: Any) -> Any:
+    """The `count` float32 at an address, as an array."""
+    return carray(_floats_at(address), count)
+
+
+@compiled
+def integers(address: Any, count: Any) -> Any:
+    """The `count` int64 at an address, as an array."""
+    return carray(_integers_at(address), count)
 
 
 @instruction
@@ -28,28 +62,6 @@ def load_int8(_context: Any, address: Any) -> Any:
         return builder.load(builder.inttoptr(arguments[0], ir.PointerType(ir.IntType(8))), align=1)
 
     return types.int8(types.int64), generate
-
-
-@instruction
-def load_float(_context: Any, address: Any) -> Any:
-    """The float32 at an address."""
-
-    def generate(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], ir.PointerType(ir.FloatType())), align=4)
-
-    return types.float32(types.int64), generate
-
-
-@instruction
-def store_float(_context: Any, address: Any, value: Any) -> Any:
-    """Write a float32 to an address."""
-
-    def generate(ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        target, number = arguments
-        builder.store(number, builder.inttoptr(target, ir.PointerType(ir.FloatType())), align=4)
-        return ctx.get_dummy_value()
-
-    return types.void(types.int64, types.float32), generate
 
 
 @instruction

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daemon.engine.fast_arrays import PAGE_TOKENS
+from daemon.engine.fast_records import PAGE_TOKENS
 from daemon.engine.fast_checkpoint import Floats
 
 

@@ -1,74 +1,141 @@
-"""One forward pass of the whole model, as compiled code: no Python between its phases."""
+"""One forward pass of the whole model as a row of phases, in compiled code: no Python between them."""
 
 from typing import Any
 
-from daemon.engine.fast_arrays import (
-    DOWN,
-    FIRST_WANTED,
-    GATE_UP,
-    MATRICES_PER_LAYER,
-    OUT,
-    QKV,
-    ROWS,
-    WANTED,
-)
-from daemon.engine.fast_attention import team_attend, team_place
+from daemon.engine.fast_attention import attend_task, place_task, tiles_of
 from daemon.engine.fast_jit import compiled
-from daemon.engine.fast_kernels import team_embed, team_gate, team_logits, team_normalize, team_project
-from daemon.engine.fast_team import meet, wait_for_work, wake_helpers
+from daemon.engine.fast_kernels import embed_task, gate_task, normalize_task, project_task
+from daemon.engine.fast_memory import engine_at, matrix_at
+from daemon.engine.fast_records import DOWN, GATE_UP, MATRICES_PER_LAYER, MATRIX, OUT, QKV
+from daemon.engine.fast_team import CLOSED, begin, end, finish, leave, take, wait, wait_for_work
+
+_ATTENTION_NORM, _QKV, _PLACE, _ATTEND, _OUT, _MLP_NORM, _GATE, _DOWN = range(8)
+_LAYER_PHASES = 8
+"""Phases of a layer; the embedding is phase 0, so layer L begins with phase 8 * L + 1."""
+_TASKS_PER_MEMBER = 8
+_MATRIX_BYTES = MATRIX.itemsize
 
 
 @compiled
-def attention_block(engine: Any, member: Any, layer: Any) -> None:
-    """`hidden += out(attention(norm(hidden)))`."""
-    control, scratch, rows = engine.control, engine.scratch, engine.job.counts[ROWS]
-    first = layer * MATRICES_PER_LAYER
-    team_normalize(engine, 2 * layer, 0, rows)
-    meet(control)
-    team_project(engine, member, first + QKV, scratch.normed, rows, scratch.qkv, False)
-    meet(control)
-    team_place(engine, layer)
-    meet(control)
-    team_attend(engine, member, layer)
-    meet(control)
-    team_project(engine, member, first + OUT, scratch.mixed, rows, scratch.hidden, True)
-    meet(control)
+def matrix_of(e: Any, number: Any) -> Any:
+    """A matrix by its number."""
+    return matrix_at(e.matrices + _MATRIX_BYTES * number)
 
 
 @compiled
-def mlp_block(engine: Any, member: Any, layer: Any) -> None:
-    """`hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))`."""
-    control, scratch, rows = engine.control, engine.scratch, engine.job.counts[ROWS]
-    first = layer * MATRICES_PER_LAYER
-    team_normalize(engine, 2 * layer + 1, 0, rows)
-    meet(control)
-    team_gate(engine, member, first + GATE_UP, rows)
-    meet(control)
-    team_project(engine, member, first + DOWN, scratch.gated, rows, scratch.hidden, True)
-    meet(control)
+def phase_count(e: Any) -> Any:
+    """Phases of the step; without wanted logits it ends with the layers."""
+    return 1 + _LAYER_PHASES * e.layers + (2 if e.wanted > 0 else 0)
 
 
 @compiled
-def step(engine: Any, member: Any) -> None:
-    """Compute the job as one member of the team; over when all members are through."""
-    control, job, layers = engine.control, engine.job, engine.shape.layers
-    team_embed(engine, layers * MATRICES_PER_LAYER)
-    meet(control)
-    for layer in range(layers):
-        attention_block(engine, member, layer)
-        mlp_block(engine, member, layer)
-    if job.counts[WANTED] > 0:
-        team_normalize(engine, 2 * layers, job.counts[FIRST_WANTED], job.counts[WANTED])
-        meet(control)
-        team_logits(engine, member, layers * MATRICES_PER_LAYER + 1)
-        meet(control)
+def phase_matrix(e: Any, layer: Any, kind: Any) -> Any:
+    """The matrix that a phase multiplies with, by its number; -1 where it multiplies with none."""
+    if layer == e.layers:
+        return layer * MATRICES_PER_LAYER + 1
+    if kind == _QKV:
+        return layer * MATRICES_PER_LAYER + QKV
+    if kind == _OUT:
+        return layer * MATRICES_PER_LAYER + OUT
+    if kind == _GATE:
+        return layer * MATRICES_PER_LAYER + GATE_UP
+    return layer * MATRICES_PER_LAYER + DOWN if kind == _DOWN else -1
 
 
-def run(engine: Any, member: Any) -> None:
-    """The entry. As member 0: compute the job that was prepared, with the helpers. As a helper: serve until the end."""
+@compiled
+def units_of(e: Any, layer: Any, kind: Any) -> Any:
+    """What a matrix phase consists of: blocks of 16 rows, or pairs of them for gate and up."""
+    blocks = matrix_of(e, phase_matrix(e, layer, kind)).blocks
+    return blocks // 2 if layer < e.layers and kind == _GATE else blocks
+
+
+@compiled
+def units_at_once(e: Any, units: Any) -> Any:
+    """How many units make a task: so many that taking it costs nothing, so few that all members end together."""
+    return max(units // (_TASKS_PER_MEMBER * e.members), 1)
+
+
+@compiled
+def task_count(e: Any, phase: Any) -> Any:
+    """Tasks of a phase."""
+    if phase == 0:
+        return e.rows
+    layer, kind = (phase - 1) // _LAYER_PHASES, (phase - 1) % _LAYER_PHASES
+    if layer == e.layers and kind == 0:
+        return e.wanted
+    if kind == _ATTEND:
+        return e.segment_count * e.kv_heads * tiles_of(e, e.longest_segment)
+    if layer < e.layers and kind in {_ATTENTION_NORM, _PLACE, _MLP_NORM}:
+        return e.rows
+    units = units_of(e, layer, kind)
+    at_once = units_at_once(e, units)
+    return (units + at_once - 1) // at_once
+
+
+@compiled
+def matrix_unit(e: Any, member: Any, layer: Any, kind: Any, unit: Any) -> None:
+    """One unit of a matrix phase."""
+    matrix = matrix_of(e, phase_matrix(e, layer, kind))
+    if layer == e.layers:
+        project_task(e, member, matrix, unit, e.normed, e.wanted, e.logits, e.vocab_size, False)
+    elif kind == _QKV:
+        width = (e.heads + 2 * e.kv_heads) * e.head_dim
+        project_task(e, member, matrix, unit, e.normed, e.rows, e.qkv, width, False)
+    elif kind == _OUT:
+        project_task(e, member, matrix, unit, e.mixed, e.rows, e.states, e.hidden, True)
+    elif kind == _GATE:
+        gate_task(e, member, matrix, unit)
+    else:
+        project_task(e, member, matrix, unit, e.gated, e.rows, e.states, e.hidden, True)
+
+
+@compiled
+def run_task(e: Any, member: Any, phase: Any, task: Any) -> None:
+    """One task of a phase."""
+    layer, kind = (phase - 1) // _LAYER_PHASES, (phase - 1) % _LAYER_PHASES
+    if phase == 0:
+        embed_task(e, matrix_of(e, e.layers * MATRICES_PER_LAYER), task)
+    elif layer == e.layers and kind == 0:
+        normalize_task(e, 2 * layer, e.first_wanted + task, task)
+    elif layer < e.layers and kind == _PLACE:
+        place_task(e, layer, task)
+    elif layer < e.layers and kind == _ATTEND:
+        attend_task(e, member, layer, task)
+    elif layer < e.layers and kind in {_ATTENTION_NORM, _MLP_NORM}:
+        normalize_task(e, 2 * layer + (kind == _MLP_NORM), task, task)
+    else:
+        units = units_of(e, layer, kind)
+        at_once = units_at_once(e, units)
+        for unit in range(task * at_once, min((task + 1) * at_once, units)):
+            matrix_unit(e, member, layer, kind, unit)
+
+
+@compiled
+def compute(e: Any, member: Any) -> None:
+    """Work on the step until it is over. Once it is closed, nothing of it may be looked at."""
+    while True:
+        phase, task = take(e.control)
+        if phase == CLOSED:
+            return
+        tasks = task_count(e, phase)
+        if task < tasks:
+            run_task(e, member, phase, task)
+            finish(e.control, phase, tasks, phase_count(e))
+        else:
+            wait(e.control, phase)
+
+
+def run(address: int, member: int) -> None:
+    """The entry, given the address of an ENGINE record. Member 0 computes the step that was prepared there.
+
+    Other members are helpers: they serve until the team is dissolved. Without rows nothing is computed.
+    """
+    e = engine_at(address)
     if member > 0:
-        while wait_for_work(engine.control, member):
-            step(engine, member)
-    elif engine.job.counts[ROWS] > 0:
-        wake_helpers(engine.control)
-        step(engine, member)
+        while wait_for_work(e.control, member):
+            compute(e, member)
+            leave(e.control)
+    elif e.rows > 0:
+        begin(e.control, e.members)
+        compute(e, member)
+        end(e.control)

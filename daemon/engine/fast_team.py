@@ -1,8 +1,9 @@
 """The threads that compute one step together: the caller's own, and helpers that sleep between the steps.
 
-Within a step they meet at barriers and take tasks from a common counter, so a core that is busy with something else
-does less. Helpers never hold the interpreter's lock: they wait for work in compiled code, on a semaphore each, and
-take no time of a core while they sleep. Only one step runs at a time.
+A step is a row of phases, a phase a number of tasks. Whoever has time takes the next task of the current phase; who
+finishes the last one opens the next phase. Nobody waits for a member, only for a task that it has begun: a helper that
+is still asleep, or whose core is busy with something else, does less and holds up nobody. Helpers never take the
+interpreter's lock, and no time of a core while they sleep.
 """
 
 import threading
@@ -16,75 +17,99 @@ from daemon.engine.fast_jit import compiled
 from daemon.engine.fast_memory import atomic_add, atomic_load, atomic_store, sched_yield, sem_post, sem_wait
 
 Control = npt.NDArray[np.int64]
-"""What the members of a team meet on; zeros at first, shape `[CONTROL_ITEMS + SEMAPHORE_ITEMS * team size]`."""
+"""What the members of a team meet on: a ticket (phase and next task), tasks done, helpers at work, a stop mark,
+semaphores."""
 
 MAX_THREADS = 64
 
-_SIZE, _ARRIVED, _ROUND, _NEXT, _STOP = 0, 8, 16, 24, 32
-_CONTROL_ITEMS = 40
-_SEMAPHORE_ITEMS = 8  # sem_t has 32 bytes on 64-bit Linux; a cache line each, all zeros is a semaphore at 0
+CLOSED = 1 << 30
+"""The phase that no step has: there is no work now."""
+
+_TICKET, _DONE, _INSIDE, _STOP, _SEMAPHORES = 0, 64, 128, 192, 256  # in bytes; a cache line each
+_SEMAPHORE_BYTES = 64  # sem_t has 32 bytes on 64-bit Linux; all zeros is a semaphore at 0
+_PHASE_BITS = 32
 _SPINS = 2000
 """How often a waiting member looks before it offers its core to others; some ten microseconds."""
 
 
-def new_control(size: int) -> Control:
-    """The control block of a team of `size` members."""
-    control = np.zeros(_CONTROL_ITEMS + _SEMAPHORE_ITEMS * size, np.int64)
-    control[_SIZE] = size
+def new_control(members: int) -> Control:
+    """The control block of a team without a step."""
+    control = np.zeros((_SEMAPHORES + _SEMAPHORE_BYTES * members) // 8, np.int64)
+    control[_TICKET // 8] = CLOSED << _PHASE_BITS
     return control
 
 
 @compiled
-def team_size(control: Any) -> Any:
-    """How many members compute."""
-    return control[_SIZE]
+def begin(control: Any, members: Any) -> None:
+    """Open the first phase of a prepared step and wake the helpers."""
+    atomic_store(control + _DONE, 0)
+    atomic_store(control + _TICKET, 0)
+    for member in range(1, members):
+        sem_post(control + _SEMAPHORES + _SEMAPHORE_BYTES * member)
 
 
 @compiled
-def meet(control: Any) -> None:
-    """Wait until all members are here; the task counter then starts from 0 again."""
-    base, size = control.ctypes.data, control[_SIZE]
-    now = atomic_load(base + 8 * _ROUND)
-    if atomic_add(base + 8 * _ARRIVED, 1) == size - 1:
-        atomic_store(base + 8 * _ARRIVED, 0)
-        atomic_store(base + 8 * _NEXT, 0)
-        atomic_add(base + 8 * _ROUND, 1)
-        return
+def take(control: Any) -> tuple[Any, Any]:
+    """The current phase and its next task, which may be beyond its last; no other member gets the same."""
+    ticket = atomic_add(control + _TICKET, 1)
+    return ticket >> _PHASE_BITS, ticket & ((1 << _PHASE_BITS) - 1)
+
+
+@compiled
+def finish(control: Any, phase: Any, tasks: Any, phases: Any) -> None:
+    """Report a task done. The last one of a phase opens the next, the last phase closes the step."""
+    if atomic_add(control + _DONE, 1) == tasks - 1:
+        following = phase + 1 if phase + 1 < phases else CLOSED
+        atomic_store(control + _DONE, 0)
+        atomic_store(control + _TICKET, following << _PHASE_BITS)
+
+
+@compiled
+def end(control: Any) -> None:
+    """Wait until no helper can still look at the step, whose place the next one takes."""
+    while atomic_load(control + _INSIDE) > 0:
+        sched_yield()
+
+
+@compiled
+def wait(control: Any, phase: Any) -> None:
+    """Wait until the other members' tasks of a phase are done."""
     spins = 0
-    while atomic_load(base + 8 * _ROUND) == now:
+    while atomic_load(control + _TICKET) >> _PHASE_BITS == phase:
         spins += 1
         if spins > _SPINS:
             sched_yield()
 
 
 @compiled
-def take(control: Any, count: int) -> Any:
-    """Take the next `count` tasks of this phase; the first one's number, which may be beyond the last there is."""
-    return atomic_add(control.ctypes.data + 8 * _NEXT, count)
-
-
-@compiled
-def wake_helpers(control: Any) -> None:
-    """Start the helpers on the step that was prepared."""
-    for member in range(1, control[_SIZE]):
-        sem_post(control.ctypes.data + 8 * (_CONTROL_ITEMS + _SEMAPHORE_ITEMS * member))
-
-
-@compiled
-def wait_for_work(control: Any, member: int) -> Any:
-    """Sleep until there is a step to compute; False where the team is dissolved."""
-    while sem_wait(control.ctypes.data + 8 * (_CONTROL_ITEMS + _SEMAPHORE_ITEMS * member)) != 0:
+def wait_for_work(control: Any, member: Any) -> Any:
+    """Sleep until there is a step to help with; False where the team is dissolved. `leave` must follow a True."""
+    while sem_wait(control + _SEMAPHORES + _SEMAPHORE_BYTES * member) != 0:
         pass  # a signal handler ran in this thread
-    return atomic_load(control.ctypes.data + 8 * _STOP) == 0
+    atomic_add(control + _INSIDE, 1)
+    return atomic_load(control + _STOP) == 0
 
 
-def start_helpers(control: Control, serve: Callable[[int], None]) -> None:
-    """Start the helper threads, each in `serve(member)`, which must wait for work until the team is dissolved."""
-    for member in range(1, int(control[_SIZE])):
-        threading.Thread(target=serve, args=(member,), name=f"leveret-compute-{member}", daemon=True).start()
+@compiled
+def leave(control: Any) -> None:
+    """A helper is through with a step."""
+    atomic_add(control + _INSIDE, -1)
 
 
-def dissolve(control: Control) -> None:
+@compiled
+def dissolve(control: Any, members: Any) -> None:
     """Let the helpers end. No step may be running."""
-    control[_STOP] = 1
-    wake_helpers(control)
+    atomic_store(control + _STOP, 1)
+    for member in range(1, members):
+        sem_post(control + _SEMAPHORES + _SEMAPHORE_BYTES * member)
+
+
+def start_helpers(members: int, serve: Callable[[int], None]) -> list[threading.Thread]:
+    """Start the helper threads, each in `serve(member)`, which must wait for work until the team is dissolved."""
+    threads = [
+        threading.Thread(target=serve, args=(member,), name=f"leveret-compute-{member}", daemon=True)
+        for member in range(1, members)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads

@@ -1,42 +1,33 @@
 """JSON Schemas made ready for llguidance.
 
-What it would enforce only in part is refused; what it does not know, but what can be said without a change of meaning
-in words that it knows, is rewritten. The dialect is draft 2020-12, or the older draft that `$schema` names.
+What it would enforce only in part is refused (`schema_checks`); what it does not know, but what can be said without a
+change of meaning in words that it knows, is rewritten here. The dialect is draft 2020-12, or the older draft that
+`$schema` names.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from daemon.engine.schema_checks import DATA_KEYWORDS, SchemaRefused, check_depth, check_keywords
 from daemon.engine.schema_overlap import disjoint, resolve
 
-MAX_DEPTH = 64
 MAX_CHARACTERS = 65_536
 """Of the schema written as compact JSON."""
 
+Schema = Mapping[str, Any] | bool
+
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_DATA = ("const", "enum", "default", "examples")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_EXACT = 2**53
-"""Beyond it the grammar compiler's numbers are no longer exact."""
 _IDLE_WITHOUT = {"minContains": ("contains",), "maxContains": ("contains",), "then": ("if",), "else": ("if",)}
 """Keywords that say nothing where none of these stands beside them (draft 2020-12)."""
-
 
 _PLAIN = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs"}
 _PLAIN |= {"title", "description", "default", "examples"}
 _PLAIN |= {"minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength"}
 _PLAIN_CHARACTERS = 4096
-
-
-Schema = Mapping[str, Any] | bool
-
-
-class SchemaRefused(Exception):
-    """The schema is broken or cannot be enforced in full; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class PreparedSchema:
 
 def prepare_schema(schema: Schema) -> PreparedSchema:
     """Make a schema ready for the grammar compiler. Raises SchemaRefused."""
-    _check_shape(schema)
+    check_depth(schema)
     if isinstance(schema, bool):
         if not schema:
             raise SchemaRefused("false allows no answer at all")
@@ -66,23 +57,6 @@ def prepare_schema(schema: Schema) -> PreparedSchema:
     return PreparedSchema(text, rewriter.keywords <= _PLAIN and len(text) <= _PLAIN_CHARACTERS)
 
 
-def _check_shape(schema: object) -> None:
-    """Refuse deep nesting, level by level, so that nothing ever recurses deeply."""
-    level: list[object] = [schema]
-    for _ in range(MAX_DEPTH):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return
-    raise SchemaRefused(f"it is nested deeper than {MAX_DEPTH} levels")
-
-
-def _children(value: object) -> Iterator[object]:
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, list | tuple):
-        yield from value
-
-
 class _Rewriter:
     """Rewrites one document; knows its root, which references start from."""
 
@@ -93,7 +67,7 @@ class _Rewriter:
 
     def schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """A schema with the same meaning, its subschemas included."""
-        self._check(schema)
+        check_keywords(schema, older_draft=self._older_draft)
         self.keywords.update(schema)
         result = {key: self._value(key, value) for key, value in schema.items() if not _says_nothing(schema, key)}
         branches = result.get("oneOf")
@@ -106,7 +80,7 @@ class _Rewriter:
         return result
 
     def _value(self, key: str, value: object) -> object:
-        if key in _DATA:
+        if key in DATA_KEYWORDS:
             return value
         if key in _MAPS and isinstance(value, Mapping):
             return {name: self._subschema(part) for name, part in value.items()}
@@ -124,22 +98,6 @@ class _Rewriter:
         resolved = [resolve(self._root, branch) for branch in branches]
         return len(branches) > 0 and all(disjoint(self._root, one, other) for one, other in combinations(resolved, 2))
 
-    def _check(self, schema: Mapping[str, Any]) -> None:
-        """Refuse what the grammar compiler would take and enforce only in part."""
-        least = schema.get("minProperties")
-        if isinstance(least, int | float) and least > 1 and not _is_closed(schema):
-            # A name that is written twice would be counted twice.
-            raise SchemaRefused("minProperties above 1 needs additionalProperties: false and no patternProperties")
-        for key in _BOUNDS:
-            bound = schema.get(key)
-            if isinstance(bound, int | float) and abs(bound) > _EXACT:
-                raise SchemaRefused(f"{key} {bound:.20g} is beyond the exact numbers (2^53)")
-        if isinstance(schema.get("items"), list) and not self._older_draft:
-            raise SchemaRefused("items must be one schema; a list of schemas is called prefixItems")
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and any(part in _DATA for part in reference.split("/")):
-            raise SchemaRefused(f"$ref {reference!r} points to something that is no schema")
-
 
 def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else []
@@ -151,7 +109,3 @@ def _says_nothing(schema: Mapping[str, Any], key: str) -> bool:
     if key == "if":
         return "then" not in schema and "else" not in schema
     return key in _IDLE_WITHOUT and not any(other in schema for other in _IDLE_WITHOUT[key])
-
-
-def _is_closed(schema: Mapping[str, Any]) -> bool:
-    return schema.get("additionalProperties") is False and "patternProperties" not in schema
