@@ -153,7 +153,9 @@ class Broker:
         return await self._publisher.publish(reply)
 
     async def is_there(self, address: str) -> bool | None:
-        """See `Bus.is_there`."""
+        """See `Bus.is_there`. A broker that is away is not worth a connection of its own to find that out."""
+        if not self.publishing.up.is_set():
+            return None
         return await self._prober.is_there(address)
 
     async def _park(self, message: DeliveredMessage) -> None:

@@ -28,13 +28,16 @@ def _printable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def _without_messages(record: logging.LogRecord) -> bool:
-    """The AMQP library shows messages with their bodies, prompts and answers: only their kind is let through."""
+def _of_the_bus(record: logging.LogRecord) -> bool:
+    """What of the AMQP library's records is let through: no bodies, which are prompts and answers, and no echo.
+
+    Each failed connect is logged by the link, with its reason.
+    """
     if record.name.startswith(_BUS_LOGGERS) and isinstance(record.args, tuple):
         record.args = tuple(
             value if isinstance(value, str | int | float | None) else type(value).__name__ for value in record.args
         )
-    return True
+    return not str(record.msg).startswith("error when creating transport")
 
 
 def _renderer(log_format: str) -> list[Processor]:
@@ -62,7 +65,7 @@ def configure(level: str, log_format: str) -> None:
     )
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler = logging.StreamHandler(sys.stdout)
-    handler.addFilter(_without_messages)
+    handler.addFilter(_of_the_bus)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, *_renderer(log_format)])
     )
