@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from daemon.engine.schema_checks import DATA_KEYWORDS, SchemaRefused, check_depth, check_keywords
+from daemon.engine.schema_finite import allows_finite_values
 from daemon.engine.schema_overlap import disjoint, resolve
 
 MAX_CHARACTERS = 65_536
@@ -47,6 +48,8 @@ def prepare_schema(schema: Schema) -> PreparedSchema:
         schema = {}
     if "x-guidance" in schema:
         raise SchemaRefused("x-guidance is not supported")
+    if not allows_finite_values(schema):
+        raise SchemaRefused("it, or a part of it, requires itself inside itself and could never end")
     rewriter = _Rewriter(schema)
     try:
         text = json.dumps(rewriter.schema(schema), ensure_ascii=False, separators=(",", ":"), allow_nan=False)

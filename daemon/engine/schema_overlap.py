@@ -1,5 +1,6 @@
 """Can two schemas match the same value? A cautious answer, enough for the unions that programs generate."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,18 +12,22 @@ def resolve(root: Mapping[str, Any], schema: object) -> object:
     for _ in range(_MAX_HOPS):
         if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str) or len(schema) > 1:
             return schema
-        schema = _at(root, schema["$ref"], schema)
+        target = referred(root, schema["$ref"])
+        if target is None:
+            return schema
+        schema = target
     return schema
 
 
-def _at(root: Mapping[str, Any], reference: str, default: object) -> object:
-    if not reference.startswith("#/"):
-        return default
+def referred(root: Mapping[str, Any], reference: object) -> object | None:
+    """What a JSON pointer (`#/$defs/name`, `#`) refers to within the document; None for anything else."""
+    if not isinstance(reference, str) or not re.match("#(/|$)", reference):
+        return None
     place: object = root
-    for step in reference.removeprefix("#/").split("/"):
+    for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if not isinstance(place, Mapping) or name not in place:
-            return default
+            return None
         place = place[name]
     return place
 
