@@ -10,7 +10,7 @@ import numpy as np
 
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
-from daemon.engine.fast_kernels import add_float_tile, exponential, normalize
+from daemon.engine.fast_kernels import add_float_tile, clear, exponential, normalize
 from daemon.engine.fast_memory import floats, integers, segment_at
 from daemon.engine.fast_records import PAGE_TOKENS, SEGMENT
 from daemon.engine.fast_vector import TILE_ROWS
@@ -47,7 +47,8 @@ def place_query(e: Any, layer: Any, row: Any, head: Any, position: Any) -> None:
     if e.has_head_norms:
         normalize(source, floats(e.head_norms + 4 * 2 * layer * size, size), e.epsilon, query)
     else:
-        query[:] = source
+        for i in range(size):
+            query[i] = source[i]
     rotate(e, query, position, F(e.query_scale))
 
 
@@ -95,8 +96,7 @@ def softmax(scores: Any, count: Any) -> Any:
 def score_tile(e: Any, offset: Any, table: Any, query: Any, rows: Any, seen: Any, scores: Any) -> None:
     """Products of a tile of queries with the first `seen` keys into `scores`, `[rows, seen_limit]`."""
     for row in range(rows):
-        room = floats(scores + 4 * row * e.seen_limit, (seen + LANES - 1) // LANES * LANES)
-        room[:] = F(0)
+        clear(scores + 4 * row * e.seen_limit, (seen + LANES - 1) // LANES * LANES)
     for first in range(0, seen, LANES):
         keys = table[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS)
         out = scores + 4 * first
@@ -106,8 +106,7 @@ def score_tile(e: Any, offset: Any, table: Any, query: Any, rows: Any, seen: Any
 @compiled
 def mix_tile(e: Any, offset: Any, table: Any, rows: Any, seen: Any, scores: Any, mix: Any) -> None:
     """Sums of the first `seen` values, weighted with `scores`, into `mix`, `[rows, head_dim]`."""
-    room = floats(mix, rows * e.head_dim)
-    room[:] = F(0)
+    clear(mix, rows * e.head_dim)
     for first in range(0, seen, PAGE_TOKENS):
         values = table[first // PAGE_TOKENS] + offset + 4 * PAGE_TOKENS * e.head_dim
         terms, x = min(PAGE_TOKENS, seen - first), scores + 4 * first
@@ -138,7 +137,7 @@ def attend_task(e: Any, member: Any, layer: Any, task: Any) -> None:
     table, offset = integers(segment.table, seen // PAGE_TOKENS + 1), keys_offset(e, layer, kv_head)
     query = e.query + 4 * size * ((kv_head * e.row_limit + segment.first_row) * group + first)
     score_tile(e, offset, table, query, rows, seen, scores)
-    totals = np.empty(TILE_ROWS, F)
+    totals = floats(e.totals + 4 * TILE_ROWS * member, TILE_ROWS)
     for i in range(rows):
         count = segment.start + (first + i) // group + 1
         totals[i] = softmax(floats(scores + 4 * i * e.seen_limit, seen), count)

@@ -19,6 +19,9 @@ F = TypeVar("F", bound=Callable[..., object])
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_COMPILED = ("attention", "jit", "kernels", "memory", "records", "step", "team", "vector")
+"""The parts of the fast engine that machine code is made of."""
+
 _REORDERED = {"reassoc", "contract", "nsz", "arcp"}
 """LLVM's fast-math flags without those that assume away infinities and NaN."""
 

@@ -56,7 +56,7 @@ def add_float_tile(rows: Any, x: Any, x_stride: Any, w: Any, w_stride: Any, term
 
 @compiled
 def exponential(x: Any) -> Any:
-    """e to the power of a float32, within 2e-7 relative; below -87 it is as for -87. LLVM can do several at once.
+    """The exponential of a float32, within 2e-7 relative; below -87 it is as for -87. LLVM can do several at once.
 
     Range reduction and polynomial as in the Cephes library's expf.
     """
@@ -74,14 +74,22 @@ def exponential(x: Any) -> Any:
 
 
 @compiled
+def clear(address: Any, count: Any) -> None:
+    """Zero so many floats."""
+    room = floats(address, count)
+    for i in range(count):
+        room[i] = F(0)
+
+
+@compiled
 def block_products(x: Any, width: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
     """Unscaled products of `rows` rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
 
     Few rows are multiplied with the int8 weights directly; for many, weights are first converted, a part at a time.
     """
-    columns, out = matrix.columns, floats(products, rows * LANES)
+    columns = matrix.columns
     weights = matrix.address + block * columns * LANES
-    out[:] = F(0)
+    clear(products, rows * LANES)
     if rows <= TILE_ROWS:
         add_quantized_tile(rows, x, width, weights, columns, products)
         return

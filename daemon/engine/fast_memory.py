@@ -7,14 +7,15 @@ from typing import Any
 
 import numba
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 
 from daemon.engine.fast_jit import compiled, instruction
 from daemon.engine.fast_records import ENGINE, MATRIX, SEGMENT
 
 _ORDER = "seq_cst"
 _ENGINE, _MATRIX, _SEGMENT = (numba.from_dtype(kind) for kind in (ENGINE, MATRIX, SEGMENT))
-_FLOATS, _INTEGERS = types.CPointer(types.float32), types.CPointer(types.int64)
+_pointer: Any = types.CPointer  # it has no annotations
+_FLOATS, _INTEGERS = _pointer(types.float32), _pointer(types.int64)
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 """libc: let another thread have this core."""
@@ -45,13 +46,13 @@ _floats_at, _integers_at = _reference(_FLOATS), _reference(_INTEGERS)
 @compiled
 def floats(address: Any, count: Any) -> Any:
     """The `count` float32 at an address, as an array."""
-    return carray(_floats_at(address), count)
+    return numba.carray(_floats_at(address), count)
 
 
 @compiled
 def integers(address: Any, count: Any) -> Any:
     """The `count` int64 at an address, as an array."""
-    return carray(_integers_at(address), count)
+    return numba.carray(_integers_at(address), count)
 
 
 @instruction

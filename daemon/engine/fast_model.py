@@ -24,6 +24,7 @@ _PIECE_FLOPS = 50e9
 """Multiply-adds count twice; about half a second's worth on two cores of a small CPU."""
 _PIECE_RANGE = (16, 128)
 
+
 class FastModel:
     """Quantised weights behind the model port (`daemon.engine.types.BranchingModel`).
 
@@ -36,8 +37,7 @@ class FastModel:
         self.vocab_size = config.vocab_size
         self.context_tokens = context_tokens
         self.piece_tokens = _piece_tokens(config)
-        self.bytes_per_token = 4 * 2 * config.layers * config.kv_size
-        self._page_floats = self.bytes_per_token // 4 * PAGE_TOKENS
+        self._page_floats = 2 * config.layers * config.kv_size * PAGE_TOKENS
         members = min(threads, MAX_THREADS)
         self._plan = plan = Plan(quantized, context_tokens, self.piece_tokens, members)
         self._run = compile_entry(run, plan.address, 0)
@@ -75,6 +75,10 @@ class FastModel:
     def fork(self, state: FastState) -> FastState:
         """See the port. Shares all pages; costs a copy of the last one when either state goes on."""
         return state.fork()
+
+    def state_bytes(self, length: int) -> int:
+        """Bytes that a state of `length` tokens takes, if it shares none of its pages."""
+        return -(-length // PAGE_TOKENS) * 4 * self._page_floats
 
     def _check(self, length: int, token_ids: Sequence[int]) -> None:
         if length + len(token_ids) > self.context_tokens:
@@ -131,5 +135,3 @@ def _piece_tokens(config: FastConfig) -> int:
     fitting = int(_PIECE_FLOPS / (2 * config.linear_parameters))
     smallest, largest = _PIECE_RANGE
     return max(smallest, min(largest, 1 << max(fitting.bit_length() - 1, 0)))
-
-

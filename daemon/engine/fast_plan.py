@@ -145,6 +145,7 @@ def _scratch(config: FastConfig, rows: int, context_tokens: int, members: int) -
         "products": (members, 2, rows, LANES),
         "panels": (members, PANEL_TERMS, LANES),
         "scores": (members, TILE_ROWS, _seen_limit(context_tokens)),
+        "totals": (members, TILE_ROWS),
         "mixes": (members, TILE_ROWS, config.head_dim),
     }
     return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}

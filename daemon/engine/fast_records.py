@@ -29,7 +29,7 @@ _SHAPE = ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab_s
 _WEIGHTS = ("matrices", "scales", "biases", "norms", "head_norms", "cosines", "sines")
 _JOB = ("rows", "segment_count", "longest_segment", "first_wanted", "wanted", "logits")
 _JOB_ARRAYS = ("tokens", "positions", "pages", "segments")
-_SCRATCH = ("states", "normed", "qkv", "query", "mixed", "gated", "products", "panels", "scores", "mixes")
+_SCRATCH = ("states", "normed", "qkv", "query", "mixed", "gated", "products", "panels", "scores", "totals", "mixes")
 
 ENGINE = np.dtype(
     [
@@ -50,7 +50,8 @@ wanted, how many, and where they go, `[wanted, vocab_size]`; for each row its to
 keys and values go to; and the `segments` (SEGMENT).
 Scratch by row: `states` (the residual stream), `normed`, `qkv`, `query` (`[kv head, row, head in its group, head_dim]`,
 so that heads sharing keys lie together), `mixed` (attention's result), `gated`. Scratch by member of the team:
-`products` `[2, row_limit, 16]`, `panels` `[PANEL_TERMS, 16]`, `scores` `[6, seen_limit]`, `mixes` `[6, head_dim]`.
+`products` `[2, row_limit, 16]`, `panels` `[PANEL_TERMS, 16]`, `scores` `[6, seen_limit]`, `totals` `[6]`,
+`mixes` `[6, head_dim]`.
 """
 
 Records = npt.NDArray[Any]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daemon.engine.fast_records import PAGE_TOKENS
 from daemon.engine.fast_checkpoint import Floats
+from daemon.engine.fast_records import PAGE_TOKENS
 
 
 @dataclass

@@ -56,6 +56,12 @@ def units_at_once(e: Any, units: Any) -> Any:
 
 
 @compiled
+def is_norm(kind: Any) -> Any:
+    """Whether a layer's phase is one of its two norms."""
+    return kind == _ATTENTION_NORM or kind == _MLP_NORM  # noqa: PLR1714 - a set would have to be compiled
+
+
+@compiled
 def task_count(e: Any, phase: Any) -> Any:
     """Tasks of a phase."""
     if phase == 0:
@@ -65,7 +71,7 @@ def task_count(e: Any, phase: Any) -> Any:
         return e.wanted
     if kind == _ATTEND:
         return e.segment_count * e.kv_heads * tiles_of(e, e.longest_segment)
-    if layer < e.layers and kind in {_ATTENTION_NORM, _PLACE, _MLP_NORM}:
+    if layer < e.layers and (kind == _PLACE or is_norm(kind)):
         return e.rows
     units = units_of(e, layer, kind)
     at_once = units_at_once(e, units)
@@ -101,7 +107,7 @@ def run_task(e: Any, member: Any, phase: Any, task: Any) -> None:
         place_task(e, layer, task)
     elif layer < e.layers and kind == _ATTEND:
         attend_task(e, member, layer, task)
-    elif layer < e.layers and kind in {_ATTENTION_NORM, _MLP_NORM}:
+    elif layer < e.layers and is_norm(kind):
         normalize_task(e, 2 * layer + (kind == _MLP_NORM), task, task)
     else:
         units = units_of(e, layer, kind)
