@@ -1,0 +1,60 @@
+"""The request queue itself: deleted, and declared anew by somebody with other arguments."""
+
+from typing import Any
+
+import aio_pika
+from private_broker import PrivateBroker
+
+from daemon.settings import Settings
+from daemon.topology import Topology
+from tests.broker.conftest import StartDaemon
+from tests.support.requester import Requester
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.wait import wait_until
+
+
+def topology_arguments(queue: str) -> dict[str, Any]:
+    """The arguments that a daemon declares its request queue with."""
+    return dict(Topology.of(Settings(_env_file=None, queue=queue)).queues[queue])
+
+
+async def test_a_queue_deleted_while_consumed_is_declared_anew(
+    broker: PrivateBroker, queue: str, start_daemon: StartDaemon, requester: Requester
+) -> None:
+    """The running answer is finished and sent, although its delivery is gone with the queue; then work goes on."""
+    daemon = await start_daemon()
+    asked = await requester.send(fields={"stream": True, "max_new_tokens": 30})
+    await requester.until_chunks(asked, 2)
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        await (await connection.channel()).queue_delete(queue)
+    assert (await requester.terminal(asked)).code == "ok"
+    await daemon.ready()
+    assert (await requester.terminal(await requester.send(fields={"max_new_tokens": 2}))).code == "ok"
+
+
+async def test_a_queue_with_other_arguments_is_named_and_recovered_from(
+    broker: PrivateBroker, queue: str, start_daemon: StartDaemon, requester: Requester
+) -> None:
+    """Not ready, and says which argument, its value and the wanted one; ready again once it is mended."""
+    async with TcpProxy(broker.port) as proxy:
+        daemon = await start_daemon(amqp_url=f"amqp://guest:guest@127.0.0.1:{proxy.port}/")
+        connection = await aio_pika.connect(broker.url)
+        async with connection:
+            channel = await connection.channel()
+            proxy.refuse()  # else the daemon would be the first to declare it anew
+            await channel.queue_delete(queue)
+            await daemon.not_ready()  # recreated sooner, the broker itself moves the consumer to the new queue
+            await channel.declare_queue(queue, durable=True, arguments=topology_arguments(queue) | {"x-max-length": 7})
+            await proxy.accept()
+            await wait_until(
+                lambda: "x-max-length = 7, wanted 1000" in " ".join(daemon.health()["reasons"]),
+                description="the reason says which argument",
+            )
+            assert (daemon.get("/readyz")[0], daemon.health()["state"]) == (503, "disconnected")
+            assert daemon.get("/livez")[0] == 200
+            await channel.queue_delete(queue)
+        await daemon.ready()
+        assert (await requester.terminal(await requester.send(fields={"max_new_tokens": 2}))).code == "ok"
+        daemon.signal()
+        assert await daemon.status() == 0
