@@ -11,7 +11,7 @@ from daemon.admission import Admission, Admitted
 from daemon.bodies import Bodies
 from daemon.bus import Bus, Published, PublishRefused
 from daemon.cancels import CancelTable
-from daemon.engine.types import Result
+from daemon.engine.types import Result, TextEvent
 from daemon.errors import Cancelled, DeadlineExceeded, GenerationFailed, LeveretError
 from daemon.generator import Generator
 from daemon.jobs import Job, Outcome, Settle, StopReason
@@ -66,6 +66,8 @@ class Attempt:
         job = self._job
         admitted = self._office.admission.admit(job.envelope)
         job.deadline = admitted.deadline
+        if admitted.queue_seconds is not None:
+            metrics.QUEUE_WAIT.observe(admitted.queue_seconds)
         if self._cancels.hits(job.envelope.user_id, job.envelope.echo_id):
             raise Cancelled("the request was cancelled before it was started")
         if job.stop_reason() is StopReason.DEADLINE:
@@ -75,14 +77,20 @@ class Attempt:
         if result.finish_reason == "interrupted":
             return await self._interrupted(admitted, result)
         body = bodies.completion(result)
-        metrics.observe(result, admitted.queue_seconds)
+        metrics.observe(result)
         return _sent(await self._stream.final("chat.completion", body), "ok")
 
     async def _generate(self, admitted: Admitted, pump: ChunkPump) -> Result:
         """Generate, with chunks flowing and an eye on the requester; both side tasks have ended when it returns."""
         chunks = asyncio.create_task(self._pump(pump), name="chunk pump")
         watch = asyncio.create_task(self._watch(), name="requester watch")
-        feed = pump.feed if admitted.request.stream else (lambda _: None)
+        clock = metrics.TokenClock(self._job.envelope.received_at)
+
+        def feed(event: TextEvent) -> None:
+            clock.tick(event)
+            if admitted.request.stream:
+                pump.feed(event)
+
         try:
             try:
                 return await self._office.generator.generate(admitted.task, self._job.should_stop, feed)
@@ -107,7 +115,9 @@ class Attempt:
         self._job.stop(StopReason.GONE)
 
     async def _interrupted(self, admitted: Admitted, result: Result) -> Outcome:
-        match self._job.stop_reason():
+        reason = self._job.stop_reason() or StopReason.HAND_BACK
+        metrics.STOPPED.labels(reason=reason.name.lower()).inc()
+        match reason:
             case StopReason.CANCELLED:
                 return await self._refuse(Cancelled("the request was cancelled"), result)
             case StopReason.DEADLINE:
@@ -117,7 +127,7 @@ class Attempt:
                 return _gone()
             case StopReason.REFUSED:
                 return Outcome(Settle.REJECT, "reply_refused")
-            case StopReason.HAND_BACK | None:
+            case StopReason.HAND_BACK:
                 return Outcome(Settle.HAND_BACK, "handed_back")
 
     async def _refuse(self, error: LeveretError, interrupted: Result | None = None) -> Outcome:

@@ -158,6 +158,17 @@ class Broker:
             return None
         return await self._prober.is_there(address)
 
+    async def depths(self) -> dict[str, int]:
+        """How many messages wait in each queue that could be asked about; named requests, dead and parked."""
+        found: dict[str, int] = {}
+        names = {"requests": self.topology.requests, "dead": self.topology.dead, "parked": self.topology.parked}
+        for role, name in names.items():
+            depth = await self._prober.depth(name) if self.publishing.up.is_set() else None
+            if depth is None:
+                break
+            found[role] = depth
+        return found
+
     async def _park(self, message: DeliveredMessage) -> None:
         try:
             await self._publisher.park(message)

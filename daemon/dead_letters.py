@@ -114,6 +114,7 @@ class DeadLetters:
             return
         try:
             await stream.final("chat.error", self._bodies.error(error))
+            metrics.DEAD_ANSWERED.labels(reason=reason).inc()
         except PublishRefused as refusal:
             log.warning("the reply queue refuses the answer to a dead letter", reason=str(refusal))
         self._answered = envelope.key

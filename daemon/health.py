@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 import structlog
 from aiohttp import web
 
-from daemon import __version__, metrics
+from daemon import __version__
 from daemon.errors import ConfigurationError
 from daemon.lifecycle import Lifecycle
+from daemon.observed import Observed
 
 log = structlog.get_logger(__name__)
 
@@ -19,7 +20,8 @@ class HealthServer:
     """
 
     def __init__(self, lifecycle: Lifecycle, model_id: str, tables: Callable[[], Mapping[str, int]]) -> None:
-        self._lifecycle, self._model_id, self._tables = lifecycle, model_id, tables
+        self._lifecycle, self._model_id = lifecycle, model_id
+        self._observed = Observed(lifecycle, model_id, tables)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -49,6 +51,7 @@ class HealthServer:
 
     async def stop(self) -> None:
         """Stop listening; idempotent."""
+        await self._observed.close()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -75,10 +78,5 @@ class HealthServer:
         return web.json_response(body, status=503 if reasons else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        broker = self._lifecycle.broker
-        metrics.CONSUMER.set(broker.registered)
-        for name, link in (("consume", broker.consuming), ("publish", broker.publishing)):
-            metrics.RECONNECTS.labels(link=name).set(link.losses)
-        for name, entries in self._tables().items():
-            metrics.REMEMBERED.labels(table=name).set(entries)
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        body = await self._observed.exposition()
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})

@@ -1,4 +1,6 @@
-"""Is the requester still there? Asked on a connection of its own, since a forged address can cost it.
+"""Is the requester still there, and how long are the queues?
+
+Asked on a connection of its own, since a forged address can cost it.
 
 A passive declare of the reply address tells: declared or locked by its owner means alive, not found means gone. It
 holds for exclusive, named and direct reply-to addresses alike (measured on RabbitMQ 3.10).
@@ -28,26 +30,40 @@ class Prober:
 
     async def is_there(self, address: str) -> bool | None:
         """True or False as the broker says, None where it could not be asked."""
+        try:
+            return await self._messages(address) is not None
+        except BusUnavailable:
+            return None
+
+    async def depth(self, queue: str) -> int | None:
+        """How many messages wait in `queue`, None where it is missing or the broker could not be asked."""
+        try:
+            return await self._messages(queue)
+        except BusUnavailable:
+            return None
+
+    async def _messages(self, name: str) -> int | None:
+        """Messages that wait in the queue, None where there is no such queue. Raises BusUnavailable."""
         async with self._asking:
             try:
-                return await self._ask(address)
-            except (BusUnavailable, ConfigurationError, *BROKER_ERRORS):
+                return await self._ask(name)
+            except (BusUnavailable, ConfigurationError, *BROKER_ERRORS) as error:
                 await self.close()
-                return None
+                raise BusUnavailable(f"probe of {name!r}: {error}") from error
 
-    async def _ask(self, address: str) -> bool:
+    async def _ask(self, name: str) -> int | None:
         if self._connection is None or self._connection.is_closed:
             self._connection = await connect(self._url)
         channel = await open_channel(self._connection)
         try:
-            await bounded(channel.queue_declare(address, passive=True), PROBE_SECONDS, "probe the reply address")
+            declared = await bounded(channel.queue_declare(name, passive=True), PROBE_SECONDS, "probe a queue")
         except ChannelLockedResource:
-            return True
+            return 0
         except ChannelNotFoundEntity:
-            return False
+            return None
         with contextlib.suppress(BusUnavailable, *BROKER_ERRORS):
             await bounded(channel.close(), PROBE_SECONDS, "close the probe's channel")
-        return True
+        return declared.message_count or 0
 
     async def close(self) -> None:
         """Give the connection up; the next question opens another."""

@@ -79,6 +79,7 @@ class ReplyStream:
         while True:
             try:
                 published = await self._bus.publish(reply)
+                metrics.RETURNED.inc(published is Published.RETURNED)
                 if published is Published.ROUTED or not self._in_grace():
                     return published
             except PublishRefused:
@@ -90,6 +91,7 @@ class ReplyStream:
                     metrics.UNCONFIRMED.inc()
                     log.info("a reply is unconfirmed and sent again", seq=reply.headers["seq"], reason=str(error))
                 unconfirmed = True
+            metrics.RETRIED.inc()
             await asyncio.sleep(RETRY_SECONDS)
 
     def _in_grace(self) -> bool:
