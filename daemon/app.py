@@ -1,7 +1,6 @@
 """The composition root: puts broker, worker, engine and HTTP port together and lives their life in order."""
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -41,7 +40,7 @@ def engine_loader(settings: Settings, location: ModelLocation) -> Engine:
         EngineOptions(
             model_dir=location.path,
             weights=settings.weights,
-            threads=settings.threads or len(os.sched_getaffinity(0)),
+            threads=settings.threads,
             context_tokens=settings.context_tokens,
             prompt_cache_bytes=settings.prompt_cache_bytes,
         )
@@ -152,6 +151,7 @@ class App:
     async def _drain(self) -> None:
         """Stop consuming, finish or hand back, within the limit or until a second signal."""
         self.lifecycle.phase = State.DRAINING
+        systemd.notify_stopping()
         log.info("draining", seconds=self._settings.drain_seconds, busy=self._worker.busy)
         deadline = time.monotonic() + self._settings.drain_seconds
         self._worker.stop_taking()

@@ -8,8 +8,9 @@ from typing import Any
 
 from daemon.engine.engine import Engine
 from daemon.engine.fast_config import supports
+from daemon.engine.prompt_cache import KeepableModel, prompt_cache
+from daemon.engine.threads import effective_threads
 from daemon.engine.tokenizer import load_tokenizer, read_json
-from daemon.engine.types import Model
 from daemon.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -26,12 +27,12 @@ class EngineOptions:
     """What an engine is loaded from.
 
     `weights`: `int8`, `int4`, `float32` or `bfloat16`, None: int8 where the model's family is supported, else float32;
-    `context_tokens` None: the smaller of 8192 and the model's.
+    `threads` None: as many processors as the quota allows; `context_tokens` None: the smaller of 8192 and the model's.
     """
 
     model_dir: Path
     weights: str | None
-    threads: int
+    threads: int | None
     context_tokens: int | None
     prompt_cache_bytes: int
 
@@ -44,24 +45,26 @@ def load_engine(options: EngineOptions) -> Engine:
     model = _load_model(options, config, context_tokens)
     if not tokenizer.end_ids:
         log.warning("the model in %s names no end token: every answer runs to its limit", options.model_dir.name)
-    return Engine(model, tokenizer)
+    return Engine(model, tokenizer, prompt_cache(model, options.prompt_cache_bytes))
 
 
-def _load_model(options: EngineOptions, config: Mapping[str, Any], context_tokens: int) -> Model:
+def _load_model(options: EngineOptions, config: Mapping[str, Any], context_tokens: int) -> KeepableModel:
+    threads = effective_threads(options.threads)
+    log.info("computing with %d threads", threads)
     kind = options.weights or _default_weights(options.model_dir, config, context_tokens)
     if kind in _TORCH_KINDS:
         import torch  # noqa: PLC0415 - only this path needs torch, which takes seconds to import
 
         from daemon.engine.torch_model import load_torch_model  # noqa: PLC0415
 
-        torch.set_num_threads(options.threads)
+        torch.set_num_threads(threads)
         return load_torch_model(options.model_dir, kind, context_tokens)
     if reason := supports(config, context_tokens):
         raise ConfigurationError(f"weights {kind!r} do not fit {options.model_dir.name}: {reason}; use float32")
     from daemon.engine.fast_model import load_fast_model  # noqa: PLC0415 - only this path needs numba
 
     log.info("loading %s with the fast engine, weights in %s", options.model_dir.name, kind)
-    return load_fast_model(options.model_dir, kind, context_tokens, options.threads)
+    return load_fast_model(options.model_dir, kind, context_tokens, threads)
 
 
 def _default_weights(model_dir: Path, config: Mapping[str, Any], context_tokens: int) -> str:

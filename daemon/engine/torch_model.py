@@ -45,7 +45,9 @@ class TorchModel:
         parameters = inspect.signature(network.forward).parameters
         self._keeps_logits = "logits_to_keep" in parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"  # renamed in transformers 5
-        self.vocab_size = self.extend(self.new_state(), [0]).shape[-1]
+        state = self.new_state()
+        self.vocab_size = self.extend(state, [0]).shape[-1]
+        self._bytes_per_token = _cache_bytes(state.cache)
 
     def new_state(self) -> TorchState:
         """An empty state."""
@@ -67,6 +69,10 @@ class TorchModel:
         state.length += len(token_ids)
         rows = output.logits[0]
         return np.array(rows[len(rows) - wanted :].float().numpy())
+
+    def state_bytes(self, length: int) -> int:
+        """Memory that the keys and values of `length` tokens take."""
+        return self._bytes_per_token * length
 
     @torch.inference_mode()
     def branches(self, state: TorchState, continuations: Sequence[Sequence[int]]) -> Sequence[Logits]:
@@ -130,3 +136,9 @@ def _piece_tokens(network: transformers.PreTrainedModel) -> int:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def _cache_bytes(cache: transformers.DynamicCache) -> int:
+    """Bytes of all keys and values in `cache`; layers of another kind count with what they have of both."""
+    tensors = [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
