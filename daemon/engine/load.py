@@ -50,7 +50,6 @@ def load_engine(options: EngineOptions) -> Engine:
 
 def _load_model(options: EngineOptions, config: Mapping[str, Any], context_tokens: int) -> KeepableModel:
     threads = effective_threads(options.threads)
-    log.info("computing with %d threads", threads)
     kind = options.weights or _default_weights(options.model_dir, config, context_tokens)
     if kind in _TORCH_KINDS:
         import torch  # noqa: PLC0415 - only this path needs torch, which takes seconds to import
