@@ -9,9 +9,16 @@ python="${PYTHON:-python3}"
     echo "make install: $python is not Python 3.11 or newer; set PYTHON to one that is" >&2
     exit 1
 }
+# Debian keeps what a virtual environment needs in a package of its own.
+if ! "$python" -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
+    echo "== python3-venv, with apt" >&2
+    as_root=""
+    [ "$(id -u)" = 0 ] || as_root="sudo"
+    { $as_root apt-get update && $as_root apt-get install --yes --no-install-recommends python3-venv; } >&2 || true
+fi
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     "$python" -m venv --clear .venv || {
-        echo "make install: no virtual environments here; on Debian: apt install python3-venv" >&2
+        echo "make install: $python makes no virtual environment; on Debian: apt install python3-venv" >&2
         exit 1
     }
 fi
