@@ -3,9 +3,11 @@
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -49,22 +51,39 @@ def compile_entry(function: Callable[P, R], *arguments: P.args, **named: P.kwarg
     """Compile the outermost function by calling it once with `arguments`, and return what to call from then on.
 
     The machine code is kept in the first of `cache_dirs` that can be written to, under a name that changes with the
-    sources and with numba; numba itself tells CPUs apart. Where there is none it is compiled at every start.
+    sources and with numba; numba itself tells CPUs apart. Where all of them can only be read, as in an image with a
+    read-only tree, what they hold is used; where there is none it is compiled at every start.
     """
     started = time.perf_counter()
     place = next((path for path in cache_dirs() if _writable(path)), None)
-    entry = _dispatcher(function, place)
-    try:
-        entry(*arguments, **named)
-    except OSError as error:  # the folder was there, but keeping the code failed: a full disk
-        log.warning("compiled code cannot be kept in %s: %s", place, error)
-        place, entry = None, _dispatcher(function, None)
-        entry(*arguments, **named)
+    with ExitStack() as stack:
+        folder = place or _readable_copy(stack)
+        entry = _dispatcher(function, folder)
+        try:
+            entry(*arguments, **named)
+        except OSError as error:  # the folder was there, but keeping the code failed: a full disk
+            log.warning("compiled code cannot be kept in %s: %s", folder, error)
+            place, entry = None, _dispatcher(function, None)
+            entry(*arguments, **named)
     verb = "loaded" if sum(entry.stats.cache_hits.values()) else "compiled"
     kept = f"kept in {place}" if place else "no folder to keep it in"
     log.info("fast engine %s in %.1f s (%s)", verb, time.perf_counter() - started, kept)
     ready: Callable[P, R] = entry
     return ready
+
+
+def _readable_copy(stack: ExitStack) -> Path | None:
+    """A temporary copy of the first folder that is there: numba must be able to write even where it only reads."""
+    source = next((path for path in cache_dirs() if path.is_dir()), None)
+    if source is None:
+        return None
+    try:
+        copy = stack.enter_context(tempfile.TemporaryDirectory(prefix="leveret-jit-"))
+        shutil.copytree(source, copy, dirs_exist_ok=True)
+    except OSError as error:
+        log.warning("compiled code in %s cannot be used without a temporary folder: %s", source, error)
+        return None
+    return Path(copy)
 
 
 def cache_dirs() -> list[Path]:
