@@ -121,6 +121,6 @@ def _dispatcher(function: Callable[..., Any], place: Path | None) -> Any:  # noq
 def _sources_digest() -> str:
     """Numba looks only at the file of the outermost function; this looks at all that it is made of."""
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
-    for path in sorted(Path(__file__).parent.glob("fast_*.py")):
-        digest.update(path.read_bytes())
+    for name in _COMPILED:
+        digest.update(Path(__file__).with_name(f"fast_{name}.py").read_bytes())
     return digest.hexdigest()[:16]

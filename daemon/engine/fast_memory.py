@@ -8,6 +8,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba import types
+from numba.np.numpy_support import carray
 
 from daemon.engine.fast_jit import compiled, instruction
 from daemon.engine.fast_records import ENGINE, MATRIX, SEGMENT
@@ -46,13 +47,13 @@ _floats_at, _integers_at = _reference(_FLOATS), _reference(_INTEGERS)
 @compiled
 def floats(address: Any, count: Any) -> Any:
     """The `count` float32 at an address, as an array."""
-    return numba.carray(_floats_at(address), count)
+    return carray(_floats_at(address), count)
 
 
 @compiled
 def integers(address: Any, count: Any) -> Any:
     """The `count` int64 at an address, as an array."""
-    return numba.carray(_integers_at(address), count)
+    return carray(_integers_at(address), count)
 
 
 @instruction
