@@ -42,7 +42,8 @@ class EngineThread:
         self._progress = time.monotonic()
         self._engine: Engine | None = None
         self._busy = False
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._gate = threading.Lock()  # nothing enters the inbox once `_stopping` is set
         self.failure: BaseException | None = None
 
     @property
@@ -83,14 +84,16 @@ class EngineThread:
 
         Raises GenerationFailed where the thread has been stopped or has ended.
         """
-        if self._stopping.is_set() or not self.alive:
-            raise GenerationFailed("the engine's thread is not running")
-        self._inbox.put(_Work(task, stop, emit, done))
+        with self._gate:
+            if self._stopping or not self.alive:
+                raise GenerationFailed("the engine's thread is not running")
+            self._inbox.put(_Work(task, stop, emit, done))
 
     def stop(self) -> None:
         """Let the thread end after the task that runs; what still waits is told so. Safe to call again."""
-        self._stopping.set()
-        self._inbox.put(None)
+        with self._gate:
+            self._stopping = True
+            self._inbox.put(None)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait at most `timeout` seconds for the thread to end; True where it has."""
@@ -99,8 +102,8 @@ class EngineThread:
 
     def _live(self) -> None:
         if not self._load_engine():
-            return
-        while not self._stopping.is_set():
+            self.stop()
+        while not self._stopping:
             try:
                 work = self._inbox.get(timeout=_HEARTBEAT_SECONDS)
             except queue.Empty:
