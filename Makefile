@@ -34,10 +34,11 @@ check: $(INSTALLED) ## Lint, format, types, import rules
 bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 	$(VENV)/bin/leveret bench
 
-lock: $(INSTALLED) ## Resolve requirements.lock anew from pyproject.toml (needs uv on the PATH)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \
-		--excludes deploy/lock/excludes.txt --no-emit-index-url --custom-compile-command "make lock" \
-		--output-file requirements.lock pyproject.toml deploy/lock/torch.in
+lock: COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--excludes deploy/lock/excludes.txt --no-emit-index-url --custom-compile-command "make lock"
+lock: $(INSTALLED) ## Resolve both locks anew from pyproject.toml (needs uv on the PATH)
+	$(COMPILE) --extra dev --output-file requirements.lock pyproject.toml deploy/lock/torch.in
+	$(COMPILE) --constraint requirements.lock --output-file deploy/lock/runtime.lock pyproject.toml deploy/lock/torch.in
 
 clean: ## Remove .venv, the models and all caches
 	rm -rf $(VENV) .models .work build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
