@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
@@ -45,8 +46,13 @@ def chat(*turns: tuple[str, str]) -> tuple[Message, ...]:
     return tuple(Message(role, content) for role, content in turns)
 
 
-def as_dicts(messages: tuple[Message, ...]) -> list[dict[str, str]]:
-    return [{"role": turn.role, "content": turn.content} for turn in messages]
+def reference_ids(
+    tokenizer: transformers.PreTrainedTokenizerBase, messages: tuple[Message, ...], **options: Any
+) -> list[int]:
+    conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
+    encoded: Any = tokenizer.apply_chat_template(conversation, **options)
+    ids: list[int] = encoded["input_ids"]
+    return ids
 
 
 def text_of(tokenizer: Tokenizer, ids: list[int]) -> str:
@@ -70,8 +76,7 @@ def test_prompts_equal_those_of_transformers(
     messages: tuple[Message, ...], real: Tokenizer, reference: transformers.PreTrainedTokenizerBase
 ) -> None:
     """Guards the template's rendering and the encoding, default system prompt, empty content, NUL and BOM included."""
-    expected = reference.apply_chat_template(as_dicts(messages), add_generation_prompt=True)["input_ids"]
-    assert real.encode_chat(messages) == expected
+    assert real.encode_chat(messages) == reference_ids(reference, messages, add_generation_prompt=True)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,8 +86,7 @@ def test_any_text_encodes_as_transformers_does(
 ) -> None:
     """Guards against a detour that changes ordinary text on its way round the control tokens."""
     messages = chat(*(("user", text) for text in texts))
-    expected = reference.apply_chat_template(as_dicts(messages), add_generation_prompt=True)["input_ids"]
-    assert real.encode_chat(messages) == expected
+    assert real.encode_chat(messages) == reference_ids(reference, messages, add_generation_prompt=True)
 
 
 HOSTILE = [
@@ -150,8 +154,7 @@ def test_a_prefill_equals_that_of_transformers(
 ) -> None:
     """Guards against a continuation that starts from other tokens than the reference's."""
     messages = chat(("user", "Q"), ("assistant", "Sure: 1, 2,"))
-    expected = reference.apply_chat_template(as_dicts(messages), continue_final_message=True)["input_ids"]
-    assert real.encode_chat(messages) == expected
+    assert real.encode_chat(messages) == reference_ids(reference, messages, continue_final_message=True)
 
 
 def test_an_empty_prefill_is_the_plain_generation_prompt(real: Tokenizer) -> None:
@@ -268,7 +271,7 @@ def test_sentence_pieces_are_bytes_too(tmp_path: Path) -> None:
         {"type": "Fuse"},
     ]
     directory = write_scripted_model(tmp_path, ["x"], template="{{ messages[0].content }}")
-    description = {
+    description: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": [],
         "normalizer": None,
