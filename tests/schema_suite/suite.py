@@ -56,7 +56,9 @@ def _run(compiler: GrammarCompiler, tokenizer: Tokenizer, file: str, case: Mappi
     except InvalidRequest as error:
         return Case(file, case["description"], case["schema"], str(error))
     judgements = [
-        Judgement(test["description"], test["data"], test["valid"], _accepts(compiler, tokenizer, constraint, test["data"]))
+        Judgement(
+            test["description"], test["data"], test["valid"], _accepts(compiler, tokenizer, constraint, test["data"])
+        )
         for test in case["tests"]
     ]
     return Case(file, case["description"], case["schema"], None, judgements)
@@ -80,11 +82,16 @@ def accepts(grammar: Grammar, tokenizer: Tokenizer, text: str) -> bool:
 def canonical_texts(value: object) -> Iterator[str]:
     """`value` as compact JSON with plain numbers, once for every order of its keys."""
     if isinstance(value, dict):
-        members = [[f"{json.dumps(key, ensure_ascii=False)}:{text}" for text in canonical_texts(part)] for key, part in value.items()]
+        members = [
+            [f"{json.dumps(key, ensure_ascii=False)}:{text}" for text in canonical_texts(part)]
+            for key, part in value.items()
+        ]
         for order in permutations(members):
             yield from ("{" + ",".join(chosen) + "}" for chosen in product(*order))
     elif isinstance(value, list):
-        yield from ("[" + ",".join(chosen) + "]" for chosen in product(*(list(canonical_texts(part)) for part in value)))
+        yield from (
+            "[" + ",".join(chosen) + "]" for chosen in product(*(list(canonical_texts(part)) for part in value))
+        )
     elif isinstance(value, float) and value.is_integer():
         yield str(int(value))
     else:
