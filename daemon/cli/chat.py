@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from yarl import URL
 
+from daemon.cli.bus import connect
 from daemon.client import (
     MARGIN_SECONDS,
     Answer,
@@ -59,9 +58,6 @@ def chat(  # noqa: PLR0913 - one parameter an option
     }
     request = _sendable({name: value for name, value in fields.items() if value is not None})
     settings = load_settings()
-    for library in ("aio_pika", "aiormq"):
-        # What they log about a lost or refused connection is said again by the error that ends the command.
-        logging.getLogger(library).addHandler(logging.NullHandler())
     budget = settings.max_seconds if timeout is None else max(timeout, 0.0)
     raise typer.Exit(asyncio.run(_ask(settings, request, Envelope(wait_seconds=budget + MARGIN_SECONDS), raw=raw)))
 
@@ -114,12 +110,9 @@ def _sendable(request: dict[str, Any]) -> dict[str, Any]:
 
 async def _ask(settings: Settings, request: dict[str, Any], envelope: Envelope, *, raw: bool) -> int:
     """Send, show, and give the exit status."""
-    url = settings.amqp_url.get_secret_value()
-    # With another mechanism than a password the user's name is not the URL's, and the broker would refuse it.
-    user_id = None if "auth" in URL(url).query else URL(url).user
     try:
         async with (
-            await Client.connect(url, queue=settings.queue, user_id=user_id) as client,
+            await connect(settings) as client,
             await client.stream(request, envelope) as answer,
         ):
             with _cancelled_by_interrupt(client, answer):
