@@ -24,12 +24,14 @@ run: $(INSTALLED) ## The same set-up as the demo, and the daemon stays up
 test: $(INSTALLED) ## All tests, on a private RabbitMQ node and the real small model
 	$(VENV)/bin/python -m pytest
 
-check: $(INSTALLED) ## Lint, format, types, import rules
+check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rules
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 	cd deploy/demo && MYPYPATH=../.. ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml demo.py
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/hadolint Dockerfile
+	deploy/prometheus/check.sh
 
 bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 	$(VENV)/bin/leveret bench
