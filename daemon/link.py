@@ -36,6 +36,8 @@ STEADY_SECONDS = 5.0
 BROKER_ERRORS = (AMQPError, OSError, RuntimeError, EOFError)
 """What aio-pika and aiormq raise where a connection is lost or the broker refuses something."""
 
+_LOST_IN_HANDSHAKE = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
@@ -211,12 +213,20 @@ async def _connect_once(url: str, what: str) -> AbstractConnection:
         ) from error
     except InvalidFrameError:
         raise
-    except (ssl.SSLCertVerificationError, FileNotFoundError, PermissionError) as error:
-        raise ConfigurationError(f"LEVERET_AMQP_URL: {what}: TLS is unusable: {error}") from error
     except BROKER_ERRORS as error:
-        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            raise ConfigurationError(f"LEVERET_AMQP_URL: {what}: TLS is unusable: {error.__cause__}") from error
+        if (fault := _tls_fault(error)) is not None:
+            raise ConfigurationError(f"LEVERET_AMQP_URL: {what}: TLS is unusable: {fault}") from error
         raise BusUnavailable(f"{what}: {error}") from error
+
+
+def _tls_fault(error: BaseException) -> OSError | None:
+    """What certificates, keys or the address have to do with a failed connect; None where trying again may help."""
+    for cause in (error, error.__cause__):
+        if isinstance(cause, FileNotFoundError | PermissionError):
+            return cause
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _LOST_IN_HANDSHAKE):
+            return cause
+    return None
 
 
 async def open_channel(connection: AbstractConnection, loss: Loss | None = None) -> aiormq.abc.AbstractChannel:

@@ -15,7 +15,7 @@ from daemon.lifecycle import Lifecycle
 DEPTH_SECONDS = 5.0
 """The broker is asked for the queues' lengths at most so often, and only while somebody scrapes."""
 ASK_SECONDS = 0.5
-"""How long a scrape waits for the lengths; one that comes later goes into the next scrape."""
+"""How long the scrape that asks waits for the answer; one that comes later goes into the next scrape."""
 
 
 class Observed(Collector):
@@ -61,7 +61,7 @@ class Observed(Collector):
         if self._asking is None or (self._asking.done() and now >= self._ask_again_at):
             self._ask_again_at = now + DEPTH_SECONDS
             self._asking = asyncio.create_task(self._ask(), name="queue lengths")
-        await asyncio.wait({self._asking}, timeout=ASK_SECONDS)
+            await asyncio.wait({self._asking}, timeout=ASK_SECONDS)
 
     async def _ask(self) -> None:
         self._depths = await self._lifecycle.broker.depths()
