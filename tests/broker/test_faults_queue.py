@@ -1,21 +1,13 @@
 """The request queue itself: deleted, and declared anew by somebody with other arguments."""
 
-from typing import Any
-
 import aio_pika
 from private_broker import PrivateBroker
 
-from daemon.settings import Settings
-from daemon.topology import Topology
 from tests.broker.conftest import StartDaemon
 from tests.support.requester import Requester
 from tests.support.tcp_proxy import TcpProxy
+from tests.support.topology import request_queue_arguments
 from tests.support.wait import wait_until
-
-
-def topology_arguments(queue: str) -> dict[str, Any]:
-    """The arguments that a daemon declares its request queue with."""
-    return dict(Topology.of(Settings(_env_file=None, queue=queue)).queues[queue])
 
 
 async def test_a_queue_deleted_while_consumed_is_declared_anew(
@@ -45,7 +37,9 @@ async def test_a_queue_with_other_arguments_is_named_and_recovered_from(
             proxy.refuse()  # else the daemon would be the first to declare it anew
             await channel.queue_delete(queue)
             await daemon.not_ready()  # recreated sooner, the broker itself moves the consumer to the new queue
-            await channel.declare_queue(queue, durable=True, arguments=topology_arguments(queue) | {"x-max-length": 7})
+            await channel.declare_queue(
+                queue, durable=True, arguments=request_queue_arguments(queue) | {"x-max-length": 7}
+            )
             await proxy.accept()
             await wait_until(
                 lambda: "x-max-length = 7, wanted 1000" in " ".join(daemon.health()["reasons"]),
