@@ -59,22 +59,10 @@ def quantize_directory(model_dir: Path, kind: str = "int8") -> Path:
     A file that is up to date stays. Raises ConfigurationError for an unusable checkpoint, OSError where the directory
     cannot be written to.
     """
-    path = weights_path(model_dir, kind)
     job = _Quantization(model_dir, kind)
-    if job.load() is not None:
-        return path
-    descriptor, name = tempfile.mkstemp(dir=model_dir, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            job.write(file)
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
-    return path
+    if job.load() is None:
+        job.save()
+    return job.path
 
 
 def open_weights(model_dir: Path, kind: str) -> QuantizedWeights:
@@ -87,10 +75,10 @@ def open_weights(model_dir: Path, kind: str) -> QuantizedWeights:
     if tensors is None:
         log.info("quantising %s to %s, once; this takes a while", model_dir.name, kind)
         try:
-            quantize_directory(model_dir, kind)
+            job.save()
             tensors = job.load()
         except OSError as error:
-            log.warning("%s cannot be written (%s): quantising in memory", weights_path(model_dir, kind), error)
+            log.warning("%s cannot be written (%s): quantising in memory", job.path, error)
     if tensors is None:
         tensors = job.in_memory()
     return QuantizedWeights(kind, job.config, tensors)
@@ -128,8 +116,22 @@ class _Quantization:
             return None
         return tensors
 
-    def write(self, sink: Sink) -> None:
-        """Quantise everything into `sink`."""
+    def save(self) -> None:
+        """Write the file in one step: it is there whole, or as it was before. Raises OSError."""
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                self._write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), 0o644)
+            Path(name).replace(self.path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                Path(name).unlink()
+            raise
+
+    def _write(self, sink: Sink) -> None:
         checkpoint = self._source()
         writer = TensorWriter(sink, self._specs(checkpoint), self._metadata(checkpoint))
         for part in self._parts:
@@ -143,7 +145,7 @@ class _Quantization:
         specs = self._specs(checkpoint)
         size = len(header_bytes(specs, self._metadata(checkpoint))) + sum(spec.nbytes for spec in specs)
         buffer = mmap.mmap(-1, size)
-        self.write(buffer)
+        self._write(buffer)
         return parse(buffer)[0]
 
     def _source(self) -> Checkpoint:

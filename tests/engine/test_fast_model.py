@@ -1,0 +1,166 @@
+"""The fast model against transformers on the same weights, and against itself however the tokens are divided."""
+
+import gc
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daemon.engine.fast_model import FastModel, load_fast_model
+from daemon.engine.fast_state import FastState
+from tests.support.tiny_models import (
+    FAMILIES,
+    VOCABULARY,
+    make_network,
+    quantize_network,
+    reference_logits,
+    save,
+)
+from tests.support.wait import block_until
+
+CONTEXT = 256
+TOKENS = np.random.default_rng(3).integers(0, VOCABULARY, 150).tolist()
+"""More than two pages of keys and values."""
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One tiny model for the tests that compare the engine with itself."""
+    return save(make_network("qwen2"), tmp_path_factory.mktemp("qwen2"))
+
+
+@pytest.fixture(scope="module")
+def model(model_dir: Path) -> FastModel:
+    """That model on two threads."""
+    return load_fast_model(model_dir, "int8", CONTEXT, 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_transformers_on_the_same_weights(family: str, tmp_path: Path) -> None:
+    """A wrong bias, norm, rotary scaling, head order or padding would give other numbers."""
+    network = make_network(family)
+    fast = load_fast_model(save(network, tmp_path), "int8", CONTEXT, 2)
+    logits = fast.extend(fast.new_state(), TOKENS, "all")
+    expected = reference_logits(quantize_network(network), TOKENS)
+    assert logits.shape == expected.shape
+    assert np.abs(expected).max() > 1
+    assert np.abs(logits - expected).max() < 1e-3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 64])
+def test_pieces_do_not_matter_to_the_bit(model: FastModel, size: int) -> None:
+    """Cached, forced and drafted tokens are computed in other groups than decoded ones, and must not differ."""
+    whole = model.extend(model.new_state(), TOKENS, "all")
+    state = model.new_state()
+    pieces = [model.extend(state, TOKENS[begin : begin + size], "all") for begin in range(0, len(TOKENS), size)]
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_number_of_threads_does_not_matter_to_the_bit(model_dir: Path, model: FastModel, threads: int) -> None:
+    """An answer must not change when the quota does."""
+    other = load_fast_model(model_dir, "int8", CONTEXT, threads)
+    assert np.array_equal(
+        other.extend(other.new_state(), TOKENS, "all"), model.extend(model.new_state(), TOKENS, "all")
+    )
+
+
+def test_only_the_wanted_logits_are_returned(model: FastModel) -> None:
+    """`last` of a long prompt must be the last token's; `none` has no rows."""
+    whole = model.extend(model.new_state(), TOKENS, "all")
+    assert model.extend(model.new_state(), TOKENS, "none").shape == (0, VOCABULARY)
+    last = model.extend(model.new_state(), TOKENS, "last")
+    assert last.shape == (1, VOCABULARY)
+    assert np.array_equal(last[0], whole[-1])
+
+
+def test_logits_stay_when_the_next_ones_come(model: FastModel) -> None:
+    """The port promises fresh memory: whoever keeps a row must not see it change."""
+    state = model.new_state()
+    first = model.extend(state, TOKENS[:4])
+    kept = first.copy()
+    model.extend(state, TOKENS[4:8])
+    assert np.array_equal(first, kept)
+
+
+def test_branches_equal_separate_continuations_and_leave_the_state(model: FastModel) -> None:
+    """Labels scored together must get the scores that they get alone; the state must not move."""
+    state = model.new_state()
+    model.extend(state, TOKENS[:70], "none")
+    continuations = [TOKENS[80:83], TOKENS[90:91], TOKENS[100:107]]
+    together = model.branches(state, continuations)
+    assert state.length == 70
+    for continuation, rows in zip(continuations, together, strict=True):
+        assert np.array_equal(rows, model.extend(model.fork(state), continuation, "all"))
+    assert np.array_equal(model.extend(state, TOKENS[70:72]), model.extend(_fresh(model, 70), TOKENS[70:72]))
+
+
+def test_forks_do_not_touch_each_other(model: FastModel) -> None:
+    """Forks share pages: writing to a shared one would change the other's past."""
+    state = model.new_state()
+    model.extend(state, TOKENS[:100], "none")
+    fork = model.fork(state)
+    model.extend(fork, TOKENS[120:150], "none")
+    model.extend(state, TOKENS[100:110], "none")
+    model.truncate(fork, 90)
+    model.extend(fork, TOKENS[90:95], "none")
+    assert np.array_equal(model.extend(state, TOKENS[110:112]), model.extend(_fresh(model, 110), TOKENS[110:112]))
+    assert np.array_equal(model.extend(fork, TOKENS[95:97]), model.extend(_fresh(model, 95), TOKENS[95:97]))
+
+
+def test_a_truncated_state_is_as_if_it_had_never_been_longer(model: FastModel) -> None:
+    """Rejected drafts are cut off; what they left behind in the page must not be seen."""
+    state = model.new_state()
+    model.extend(state, TOKENS[:130], "none")
+    model.truncate(state, 60)
+    assert state.length == 60
+    assert np.array_equal(model.extend(state, TOKENS[60:75]), model.extend(_fresh(model, 60), TOKENS[60:75]))
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing(model: FastModel) -> None:
+    """Beyond the context there is no memory to write to, and a wrong token would read somebody else's."""
+    state = model.new_state()
+    model.extend(state, TOKENS, "none")
+    for bad, message in (
+        (TOKENS, "exceed the context"),
+        ([VOCABULARY], "vocabulary"),
+        ([-1], "vocabulary"),
+        ([], "no "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.extend(state, bad)
+    with pytest.raises(ValueError, match="exceed the context"):
+        model.branches(state, [[1], TOKENS])
+    assert state.length == len(TOKENS)
+    assert np.array_equal(model.extend(state, [5]), model.extend(_fresh(model, len(TOKENS)), [5]))
+
+
+def test_the_last_position_of_the_context_can_be_used(model: FastModel) -> None:
+    """An off-by-one at the end would only show in the longest requests."""
+    state = model.new_state()
+    model.extend(state, (TOKENS * 2)[: CONTEXT - 1], "none")
+    assert np.isfinite(model.extend(state, [1])).all()
+    assert state.length == CONTEXT
+
+
+def test_helper_threads_end_with_their_model(model_dir: Path) -> None:
+    """A process that loads several models, as tests do, would otherwise collect sleeping threads."""
+    before = _helpers()
+    other = load_fast_model(model_dir, "int8", CONTEXT, 3)
+    other.extend(other.new_state(), [1, 2, 3])
+    assert _helpers() == before + 2
+    del other
+    gc.collect()
+    block_until(lambda: _helpers() == before, description="the helper threads ended")
+
+
+def _helpers() -> int:
+    return sum(thread.name.startswith("leveret-compute") for thread in threading.enumerate())
+
+
+def _fresh(model: FastModel, length: int) -> FastState:
+    """A state of the first tokens, computed from nothing."""
+    state = model.new_state()
+    model.extend(state, TOKENS[:length], "none")
+    return state
