@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from daemon import __version__, logs, systemd
+from daemon import __version__, logs, systemd, tracing
 from daemon.addresses import Addresses
 from daemon.admission import Admission
 from daemon.attempt import Office
@@ -59,7 +59,7 @@ class App:
         self._settings = settings
         self._thread = EngineThread(lambda: engine_loader(settings, location))
         self._broker = broker = Broker(settings)
-        model_id = settings.model_id or location.model_id
+        self._model_id = model_id = settings.model_id or location.model_id
         bodies = Bodies(model_id)
         addresses = Addresses(settings.reply_to_allow, broker.topology)
         self._worker = Worker(
@@ -95,6 +95,7 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         log.info("starting", version=__version__, daemon=self._settings.daemon_id)
+        tracing.start(model_id=self._model_id, queue=self._settings.queue, daemon_id=self._settings.daemon_id)
         self.health_port = await self._health.start(self._settings.health_host, self._settings.health_port)
         try:
             await self._supervise()
@@ -102,6 +103,7 @@ class App:
             self.lifecycle.phase = State.STOPPED
             await self._health.stop()
             self._thread.stop()
+            await tracing.stop()
         log.info("stopped")
 
     async def _supervise(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon import metrics
+from daemon import metrics, tracing
 from daemon.addresses import Addresses
 from daemon.admission import Admission, Admitted
 from daemon.bodies import Bodies
@@ -68,12 +68,14 @@ class Attempt:
         job.deadline = admitted.deadline
         if admitted.queue_seconds is not None:
             metrics.QUEUE_WAIT.observe(admitted.queue_seconds)
+        tracing.current().asked(admitted.task)
         if self._cancels.hits(job.envelope.user_id, job.envelope.echo_id):
             raise Cancelled("the request was cancelled before it was started")
         if job.stop_reason() is StopReason.DEADLINE:
             raise DeadlineExceeded(f"the budget of {admitted.timeout:g} s ran out in the queue")
         bodies = self._office.bodies.answer(admitted)
         result = await self._generate(admitted, ChunkPump(self._stream, self._office.chunk_seconds, bodies.chunk))
+        tracing.current().answered(result)
         if result.finish_reason == "interrupted":
             return await self._interrupted(admitted, result)
         body = bodies.completion(result)

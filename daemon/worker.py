@@ -10,7 +10,7 @@ from collections import deque
 
 import structlog
 
-from daemon import metrics
+from daemon import metrics, tracing
 from daemon.attempt import Attempt, Office
 from daemon.bus import Delivery
 from daemon.cancels import CancelTable, may_cancel
@@ -145,9 +145,10 @@ class Worker:
         self.registry.start(job)
         outcome = Outcome(Settle.HAND_BACK, "handed_back")
         try:
-            with metrics.request() as measured:
+            with metrics.request() as measured, tracing.request(job.envelope, job.attempt) as span:
                 outcome = await Attempt(self._office, self.cancels, job).answer()
                 measured.code = outcome.code
+                span.ended(outcome.code)
         finally:
             self.registry.finish(job, outcome)
             log.info("request ended", code=outcome.code, **measured.summary())
