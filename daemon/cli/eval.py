@@ -16,7 +16,7 @@ from daemon.client import ClientError
 from daemon.evaluation.asking import Stopped
 from daemon.evaluation.cases import CasesError
 from daemon.evaluation.comparison import Comparison, compare_runs
-from daemon.evaluation.inputs import read_before, read_json
+from daemon.evaluation.inputs import read_before, read_json, read_template
 from daemon.evaluation.page import comparison_page, report_page
 from daemon.evaluation.report import Report, make_report
 from daemon.evaluation.requests import RunOptions
@@ -36,6 +36,7 @@ def evaluation(  # noqa: PLR0913 - one parameter an option
     *,
     system: Annotated[Path | None, typer.Option(help="File with a system message put before each case.")] = None,
     before: Annotated[Path | None, typer.Option(help="File with a JSON list of messages put before each case.")] = None,
+    template: Annotated[Path | None, typer.Option(help="File with {text} in it, put around user messages.")] = None,
     choice: Annotated[str | None, typer.Option(help="Labels, commas between; default: those of the cases.")] = None,
     json_schema: Annotated[Path | None, typer.Option(help="File with the JSON schema of answers with fields.")] = None,
     model: Annotated[str | None, typer.Option(help="Refuse to be answered by another model.")] = None,
@@ -66,6 +67,7 @@ def evaluation(  # noqa: PLR0913 - one parameter an option
             raise typer.BadParameter("missing; or give --compare A B", param_hint="CASES")
         options = RunOptions(
             before=read_before(system, before),
+            template=read_template(template),
             labels=tuple(label.strip() for label in choice.split(",")) if choice else (),
             json_schema=None if json_schema is None else read_json(json_schema),
             model=model,

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from daemon.evaluation.cases import CasesError
+from daemon.evaluation.requests import TEXT
 from schemas.refusals import first_refusal
 from schemas.request import ChatMessage
 
@@ -29,6 +30,16 @@ def read_before(system: Path | None, before: Path | None) -> tuple[Mapping[str, 
         except ValidationError as error:
             raise CasesError(f"{before}: {first_refusal(error, found)}") from error
     return tuple(messages)
+
+
+def read_template(path: Path | None) -> str | None:
+    """A template for user messages, less its last line end. Raises CasesError where it has no place for the message."""
+    if path is None:
+        return None
+    template = _text(path).removesuffix("\n")
+    if TEXT not in template:
+        raise CasesError(f"{path}: has no {TEXT}, which stands for the user's message")
+    return template
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value

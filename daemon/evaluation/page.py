@@ -62,7 +62,7 @@ def _figures(report: Report) -> list[Figure]:
         if labels.thresholds:
             caption = "What the probabilities say against what is right; honest ones lie on the line."
             figures.append(Figure(reliability_plot(labels.reliability), caption))
-            caption = "Answering only above a probability: fewer answers, more of them right."
+            caption = "Answering only above a probability: how many are answered, and how many of those right."
             figures.append(Figure(threshold_plot(labels.thresholds), caption))
     if report.fields is not None:
         figures.append(

@@ -7,16 +7,21 @@ from typing import Any
 from daemon.evaluation.cases import Case, CasesError, digest_of, labels_of
 from schemas.request import TOKEN_LIMIT_NAMES
 
+TEXT = "{text}"
+"""Stands in a template for the user's message."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
     """What a run adds to every case; its digest, with the labels, tells runs apart.
 
-    `before`: messages put before those of the case, such as a system message and examples; `labels`: the choice for
+    `before`: messages put before those of the case, such as a system message and examples; `template`: text with
+    `{text}`, which stands for each user message, those of the examples included; `labels`: the choice for
     cases that expect a label; `json_schema`: the form for cases that expect fields, any JSON object without one.
     """
 
     before: tuple[Mapping[str, str], ...] = ()
+    template: str | None = None
     labels: tuple[str, ...] = ()
     json_schema: Mapping[str, Any] | bool | None = None
     model: str | None = None
@@ -51,7 +56,13 @@ def body_of(case: Case, options: RunOptions) -> dict[str, Any]:
     if "response_format" not in given and "structured_outputs" not in given:
         body |= _form(case, options)
     own = [{"role": message.role, "content": message.content} for message in case.turns]
-    return {"messages": [*map(dict, options.before), *own], **body, **given}
+    return {"messages": [_written(message, options.template) for message in (*options.before, *own)], **body, **given}
+
+
+def _written(message: Mapping[str, str], template: str | None) -> dict[str, str]:
+    if template is None or message["role"] != "user":
+        return dict(message)
+    return {"role": "user", "content": template.replace(TEXT, message["content"])}
 
 
 def _sampling(options: RunOptions, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,10 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
     Source: Q. McNemar, Psychometrika 12 (1947) 153-157, in its exact binomial form.
     """
     total, fewer = only_a + only_b, min(only_a, only_b)
-    tail = sum(math.comb(total, count) for count in range(fewer + 1))
+    term = tail = 1
+    for count in range(fewer):
+        term = term * (total - count) // (count + 1)  # the next binomial coefficient
+        tail += term
     return min(1.0, 2 * tail / (1 << total))
 
 

@@ -12,7 +12,7 @@ from daemon.evaluation.formatting import percent, seconds
 from daemon.evaluation.stats import Bin, Rate, Threshold
 
 WIDTH, HEIGHT = 360, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 350, 12, 222
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 336, 12, 222
 _ROW = 26
 
 

@@ -10,13 +10,17 @@ from daemon.evaluation.stats import Spread
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a title, the head, the rows, and a note below. `numeric`: all columns but the first hold numbers."""
+    """A table: a title, the head, the rows, and a note below.
+
+    `numeric`: all columns but the first hold numbers. `heat`: for each row the shares, 0 to 1, that shade its cells.
+    """
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     numeric: bool = True
+    heat: tuple[tuple[float, ...], ...] = ()
 
 
 def overview(report: Report) -> Grid:
@@ -73,7 +77,8 @@ def _scores(report: LabelReport) -> Grid:
 
 def _confusion(report: LabelReport) -> Grid:
     rows = tuple((label, *map(str, counts)) for label, counts in zip(report.labels, report.confusion, strict=True))
-    return Grid("Confusion", ("expected ↓ answered →", *report.columns), rows)
+    heat = tuple(tuple(count / (sum(counts) or 1) for count in counts) for counts in report.confusion)
+    return Grid("Confusion", ("expected ↓ answered →", *report.columns), rows, heat=heat)
 
 
 def _reliability(report: LabelReport) -> Grid:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.evaluation.cases import Case, CasesError, Expectation, read_cases
-from daemon.evaluation.inputs import read_before
+from daemon.evaluation.inputs import read_before, read_template
 from daemon.evaluation.requests import RunOptions, body_of, with_labels
 from daemon.evaluation.running import make_plan
 from daemon.evaluation.scoring import same_json, score
@@ -127,6 +127,18 @@ def test_messages_before_the_case(tmp_path: Path) -> None:
     before = read_before(tmp_path / "system.txt", tmp_path / "turns.json")
     body = body_of(_case(expect={"regex": "x"}), RunOptions(before=before))
     assert body["messages"] == [{"role": "system", "content": "Sort."}, *turns, {"role": "user", "content": "hi"}]
+
+
+def test_a_template_is_put_around_user_messages(tmp_path: Path) -> None:
+    """Guards the template: every user message, examples too, braces in them untouched; none without a place for it."""
+    (tmp_path / "t.txt").write_text("Message: {text}\nTopic:\n")
+    before = ({"role": "user", "content": "{text}"}, {"role": "assistant", "content": "a"})
+    options = RunOptions(before=before, template=read_template(tmp_path / "t.txt"))
+    contents = [turn["content"] for turn in body_of(_case(expect={"regex": "x"}), options)["messages"]]
+    assert contents == ["Message: {text}\nTopic:", "a", "Message: hi\nTopic:"]
+    (tmp_path / "t.txt").write_text("Topic:")
+    with pytest.raises(CasesError, match=r"has no \{text\}"):
+        read_template(tmp_path / "t.txt")
 
 
 @pytest.mark.parametrize(("content", "words"), [("{", "no JSON"), ("{}", "a list"), ('[{"role": "user"}]', "content")])

@@ -241,7 +241,7 @@ def test_the_page_of_a_run() -> None:
     for words in (
         "F1 of each label",
         "honest ones lie on the line",
-        "fewer answers",
+        "how many of those right",
         "each field",
         "each group",
         "waited",
