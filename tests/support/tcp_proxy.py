@@ -45,6 +45,10 @@ class TcpProxy:
             self._server.close()
             self._server = None
 
+    def redirect(self, port: int) -> None:
+        """Forward new connections to another port, as a load balancer does; open ones stay."""
+        self._target = (self._target[0], port)
+
     def reset_all(self) -> None:
         """Break every open connection with a TCP RST, on both sides."""
         for writer in self._writers:
