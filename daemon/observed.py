@@ -14,7 +14,7 @@ from daemon.lifecycle import Lifecycle
 
 DEPTH_SECONDS = 5.0
 """The broker is asked for the queues' lengths at most so often, and only while somebody scrapes."""
-ASK_SECONDS = 0.5
+ASK_SECONDS = 0.1
 """How long the scrape that asks waits for the answer; one that comes later goes into the next scrape."""
 
 

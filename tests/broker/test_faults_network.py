@@ -41,7 +41,8 @@ async def test_a_reset_line_costs_nothing_of_the_answer(
     """The redelivery is adopted: one generation, one attempt, `seq` goes on, and that three times over."""
     daemon = await start_daemon(amqp_url=through(proxy))
     requester = await ask_from(kind=kind)
-    asked = await requester.send(fields=STREAMED)
+    tokens = 3 * STREAMED["max_new_tokens"]  # the answer must outlast three reconnects, also on a busy machine
+    asked = await requester.send(fields=STREAMED | {"max_new_tokens": tokens})
     for reset in range(3):
         await requester.until_chunks(asked, len(requester.replies(asked)) + 2)
         proxy.reset_all()
@@ -51,7 +52,7 @@ async def test_a_reset_line_costs_nothing_of_the_answer(
         )
     final = await requester.terminal(asked)
     assert (final.code, final.attempt, len(requester.terminals(asked))) == ("ok", 1, 1)
-    assert final.body["usage"]["completion_tokens"] == STREAMED["max_new_tokens"]
+    assert final.body["usage"]["completion_tokens"] == tokens
     await assert_one_generation(daemon)
 
 
