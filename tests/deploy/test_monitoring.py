@@ -10,6 +10,7 @@ import pytest
 import yaml
 from private_broker import PrivateBroker
 
+from daemon.settings import Settings
 from tests.support.in_process import running_app
 from tests.support.metrics import Scrape, scrape
 from tests.support.scripted_model import write_scripted_model
@@ -22,6 +23,7 @@ PROMETHEUS_OWN = {"instance", "job", "le"}
 
 _METRIC = re.compile(r"\b((?:leveret|process)_\w+)\s*(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)\s*(=~|=)\s*"([^"]*)"')
+_COMMAND = re.compile(r"leveret |rabbitmq-|pip |GET |--")
 _GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
 
@@ -113,3 +115,21 @@ def test_the_dashboard_is_one_that_grafana_lays_out() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
     assert all(panel["description"] for panel in panels if panel["type"] != "row")
+
+
+def test_the_operators_page_names_what_there_is(exposed: Scrape) -> None:
+    """A log line, metric, setting or file that the page invents costs its reader the night."""
+    page = (ROOT / "deploy" / "docs" / "operations.md").read_text()
+    code = set(re.findall(r"`([^`\n]+)`", page))
+    families = {re.sub(r"_(bucket|count|sum)$", "", name) for name, _ in exposed.samples}
+    metrics = {name for name in code if re.fullmatch(r"(leveret|process)_\w+", name)}
+    assert len(metrics) > 12
+    assert metrics <= families
+    settings = {name for text in code for name in re.findall(r"LEVERET_\w+", text)}
+    assert settings <= {f"LEVERET_{name.upper().rstrip('_')}" for name in Settings.model_fields}
+    source = "\n".join(path.read_text() for path in (ROOT / "daemon").rglob("*.py"))
+    said = {text for text in code if " " in text and not _COMMAND.match(text)}
+    assert len(said) > 15
+    assert {text for text in said if text not in source} == set()
+    links = re.findall(r"\]\(([^)#]+)\)", page)
+    assert [link for link in links if not (ROOT / "deploy" / "docs" / link).exists()] == []
