@@ -24,7 +24,7 @@ run: $(INSTALLED) ## The same set-up as the demo, and the daemon stays up
 test: $(INSTALLED) ## All tests, on a private RabbitMQ node and the real small model
 	$(VENV)/bin/python -m pytest
 
-check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rules
+check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rules, units
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
@@ -32,6 +32,7 @@ check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rule
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/hadolint Dockerfile
 	deploy/prometheus/check.sh
+	deploy/systemd/check.sh
 
 bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 	$(VENV)/bin/leveret bench
