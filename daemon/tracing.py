@@ -7,6 +7,7 @@ daemon connects nowhere but to the broker. OpenTelemetry's own variables (`OTEL_
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -64,10 +65,11 @@ def start(*, model_id: str, queue: str, daemon_id: str) -> None:
 
 
 async def stop() -> None:
-    """Send what is left, for a limited time."""
+    """Send what is left, for a limited time: a thread that nobody joins, for a collector may never answer."""
     if _exporter is not None:
-        sending = asyncio.ensure_future(asyncio.to_thread(_exporter.flush))
-        await asyncio.wait({sending}, timeout=FLUSH_SECONDS)
+        sending = threading.Thread(target=_exporter.flush, name="last spans", daemon=True)
+        sending.start()
+        await asyncio.to_thread(sending.join, FLUSH_SECONDS)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Spans of real requests, as a collector gets them."""
 
+import socket
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from private_broker import PrivateBroker
 
 from daemon import tracing
 from daemon.errors import ConfigurationError
+from tests.support.daemon_process import DaemonProcess
 from tests.support.in_process import running_app
 from tests.support.otlp_receiver import otlp_receiver
 from tests.support.requester import Requester
@@ -71,6 +73,22 @@ async def test_ids_that_are_not_text_do_not_lose_the_batch(
         tracing.start(model_id="", queue="", daemon_id="")
         (span,) = receiver.spans
     assert span.attributes["messaging.message.conversation_id"] == "caf\\udce9"
+
+
+async def test_a_collector_that_never_answers_does_not_hold_the_process(
+    broker: PrivateBroker, queue: str, requester: Requester, endless_model: Path
+) -> None:
+    """The last spans are worth two seconds, not the minute that the exporter is willing to wait."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        collector = {ENDPOINT: f"http://127.0.0.1:{mute.getsockname()[1]}", "OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
+        daemon = DaemonProcess(amqp_url=broker.url, queue=queue, model=endless_model, environment=collector)
+        try:
+            await daemon.ready()
+            await requester.terminal(await requester.send(fields={"max_new_tokens": 1}))
+            daemon.signal()
+            assert await daemon.status(60) == 0
+        finally:
+            daemon.close()
 
 
 def test_without_an_address_nothing_is_loaded_or_sent(monkeypatch: pytest.MonkeyPatch) -> None:
