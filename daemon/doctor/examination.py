@@ -9,6 +9,7 @@ from daemon.doctor.environment import check_variables
 from daemon.doctor.findings import Finding, fail
 from daemon.doctor.machine import check_clock, check_memory, check_processor, check_threads, clock_is_synchronised
 from daemon.doctor.model import check_model
+from daemon.engine.threads import effective_threads
 from daemon.errors import ConfigurationError
 from daemon.settings import Settings, load_settings
 
@@ -26,8 +27,8 @@ async def examine() -> list[Finding]:
 
 
 def _check_machine(settings: Settings) -> list[Finding]:
-    findings, weights = check_model(settings)
-    findings += [check_processor(), check_threads(settings.threads, len(os.sched_getaffinity(0)))]
-    if weights is not None:
-        findings.append(check_memory(settings, weights.parameters))
+    findings, load = check_model(settings)
+    findings += [check_processor(), check_threads(settings.threads, effective_threads())]
+    if load is not None:
+        findings.append(check_memory(load.parameters, load.kind, settings.prompt_cache_bytes))
     return findings

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from daemon.doctor.findings import Finding, fail, ok, warn
 from daemon.doctor.memory import needed_bytes, read_memory
-from daemon.settings import Settings
 
 _EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
 """Before this the program did not exist."""
@@ -47,11 +46,11 @@ def check_threads(wanted: int | None, quota: int) -> Finding:
     return ok("threads", f"LEVERET_THREADS is {wanted}, the quota {quota}")
 
 
-def check_memory(settings: Settings, parameters: int, root: Path = Path("/")) -> Finding:
-    """Is there room for one more daemon with a model of this many parameters?"""
+def check_memory(parameters: int, weights: str, prompt_cache_bytes: int, root: Path = Path("/")) -> Finding:
+    """Is there room for one more daemon with so many parameters in weights of this kind?"""
     memory = read_memory(root)
-    need = needed_bytes(parameters, settings.weights or "int8", settings.prompt_cache_bytes)
-    seen = f"a daemon takes about {_mib(need)}, {_mib(memory.free)} are free"
+    need = needed_bytes(parameters, weights, prompt_cache_bytes)
+    seen = f"a daemon with {weights} weights takes up to {_mib(need)}, {_mib(memory.free)} are free"
     if memory.limit is not None:
         seen += f" (the group's limit is {_mib(memory.limit)})"
     if need > memory.free:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 _UNLIMITED = 1 << 60
 """cgroup v1 writes a huge number where there is no limit."""
-_BASE_BYTES = 400 << 20
-"""Interpreter, libraries, tokenizer and buffers of a daemon (facts measured on the small model)."""
+_COMPILED_BASE_BYTES = 300 << 20
+_TORCH_BASE_BYTES = 600 << 20
+"""Interpreter, libraries, tokenizer, buffers: the most that daemons held beside their weights, with some room."""
 _WEIGHT_BYTES = {"int4": 0.625, "int8": 1.05, "bfloat16": 2.0, "float32": 4.0}
 """Bytes for a parameter, scales included."""
 
@@ -30,7 +31,8 @@ def read_memory(root: Path = Path("/")) -> Memory:
 
 def needed_bytes(parameters: int, weights: str, prompt_cache_bytes: int) -> int:
     """What a daemon will take with a model of `parameters` weights of the kind `weights`."""
-    return int(parameters * _WEIGHT_BYTES[weights]) + prompt_cache_bytes + _BASE_BYTES
+    base = _COMPILED_BASE_BYTES if weights.startswith("int") else _TORCH_BASE_BYTES
+    return int(parameters * _WEIGHT_BYTES[weights]) + prompt_cache_bytes + base
 
 
 def _meminfo(path: Path, name: str) -> int:

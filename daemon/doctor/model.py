@@ -6,8 +6,10 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.doctor.findings import Finding, fail, ok
-from daemon.engine.tokenizer import load_tokenizer
+from daemon.doctor.findings import Finding, fail, ok, warn
+from daemon.engine.fast_config import supports
+from daemon.engine.load import DEFAULT_CONTEXT_TOKENS
+from daemon.engine.tokenizer import load_tokenizer, read_json
 from daemon.engine.types import Message
 from daemon.errors import ConfigurationError, InvalidRequest
 from daemon.models import ModelLocation, find_model
@@ -25,8 +27,16 @@ class Weights:
     parameters: int
 
 
-def check_model(settings: Settings) -> tuple[list[Finding], Weights | None]:
-    """Find the model and look at its files. The weights are None where they are unusable."""
+@dataclass(frozen=True)
+class Load:
+    """What a daemon would load: so many parameters in weights of this kind."""
+
+    parameters: int
+    kind: str
+
+
+def check_model(settings: Settings) -> tuple[list[Finding], Load | None]:
+    """Find the model and look at its files. There is no load where they are unusable, or not there yet."""
     try:
         location = find_model(settings.model, settings.models_dir, settings.model_revision)
     except ConfigurationError as error:
@@ -40,7 +50,22 @@ def check_model(settings: Settings) -> tuple[list[Finding], Weights | None]:
         return [fail("model", str(error), again)], None
     revision = f", revision {location.revision}" if location.revision else ""
     seen = f"{location.model_id}{revision}: {weights.parameters:,} parameters in {weights.files} whole file(s)"
-    return [ok("model", seen), _check_tokenizer(location, again)], weights
+    kind, finding = _check_kind(settings, location)
+    return [ok("model", seen), _check_tokenizer(location, again), finding], Load(weights.parameters, kind)
+
+
+def _check_kind(settings: Settings, location: ModelLocation) -> tuple[str, Finding]:
+    """The kind of weights that the daemon will choose, and whether it is the quick one."""
+    context_tokens = settings.context_tokens or DEFAULT_CONTEXT_TOKENS
+    reason = supports(read_json(location.path / "config.json"), context_tokens)
+    kind = settings.weights or ("float32" if reason else "int8")
+    if kind.startswith("int") and reason:
+        return kind, fail(
+            "weights", f"{kind} do not fit this model: {reason}", "set LEVERET_WEIGHTS=float32 or unset it"
+        )
+    if reason:
+        return kind, warn("weights", f"{kind}: {reason}", "expect a fraction of the speed; README names quick families")
+    return kind, ok("weights", kind)
 
 
 def _check_tokenizer(location: ModelLocation, again: str) -> Finding:

@@ -118,10 +118,11 @@ def test_memory_is_what_machine_and_group_leave(
     assert read_memory(_machine(tmp_path, cgroup=cgroup, files=files)) == expected
 
 
-def test_memory_verdicts(settings: Settings, tmp_path: Path) -> None:
+def test_memory_verdicts(tmp_path: Path) -> None:
     """Guards against a daemon that is killed at its start although the doctor said ok; the sizes are in the line."""
     root = _machine(tmp_path, cgroup="0::/\n", files={})
-    small, tight, large = (check_memory(settings, parameters, root) for parameters in (10_000, 2 * 10**8, 10**9))
+    sizes = ((10_000, "int8"), (5 * 10**8, "int8"), (5 * 10**8, "float32"))
+    small, tight, large = (check_memory(count, kind, 100 * MIB, root) for count, kind in sizes)
     assert [finding.verdict for finding in (small, tight, large)] == [Verdict.OK, Verdict.WARN, Verdict.FAIL]
     assert "1000 MiB are free" in large.seen
 
@@ -164,18 +165,30 @@ def test_the_kernel_can_be_asked_about_the_clock() -> None:
 
 def test_a_whole_model(settings: Settings) -> None:
     """Guards against fault found where there is none."""
-    findings, weights = check_model(settings)
-    assert [(finding.check, finding.verdict) for finding in findings] == [("model", "ok"), ("tokenizer", "ok")]
-    assert weights is not None
-    assert weights.parameters > 0
+    findings, load = check_model(settings)
+    assert [finding.check for finding in findings] == ["model", "tokenizer", "weights"]
+    assert {finding.verdict for finding in findings} == {Verdict.OK}
+    assert load is not None
+    assert (load.parameters > 0, load.kind) == (True, "int8")
+
+
+def test_weights_that_the_model_does_not_take(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    """Guards against a slow or impossible kind of weights that shows only when the daemon runs."""
+    config = Path(settings.model) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "gpt2"}))
+    findings, load = check_model(settings)
+    assert (findings[-1].verdict, load and load.kind) == (Verdict.WARN, "float32")
+    monkeypatch.setenv("LEVERET_WEIGHTS", "int8")
+    findings, _ = check_model(load_settings())
+    assert (findings[-1].verdict, findings[-1].advice) == (Verdict.FAIL, "set LEVERET_WEIGHTS=float32 or unset it")
 
 
 def test_a_weight_file_that_is_cut_short(settings: Settings) -> None:
     """Guards against an interrupted download that shows only when the model loads."""
     path = Path(settings.model) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    (finding,), weights = check_model(settings)
-    assert (finding.verdict, weights) == (Verdict.FAIL, None)
+    (finding,), load = check_model(settings)
+    assert (finding.verdict, load) == (Verdict.FAIL, None)
     assert "cut short" in finding.seen
     assert "leveret fetch" in finding.advice
 
