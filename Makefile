@@ -4,10 +4,10 @@ export LEVERET_MODELS_DIR ?= .models
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo run test check bench lock clean
+.PHONY: help install demo run test check image-test bench lock clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 install: $(INSTALLED) ## Make .venv from the lock (PYTHON, TORCH_INDEX)
 
@@ -29,10 +29,14 @@ check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rule
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 	cd deploy/demo && MYPYPATH=../.. ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml demo.py
+	cd deploy/image && MYPYPATH=../..:../demo ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml image_test.py bake.py
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/hadolint Dockerfile
 	deploy/prometheus/check.sh
 	deploy/systemd/check.sh
+
+image-test: $(INSTALLED) ## Build the image with the small model, run it locked down (Docker, else buildah as root)
+	@PYTHONPATH=deploy/demo $(VENV)/bin/python deploy/image/image_test.py
 
 bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 	$(VENV)/bin/leveret bench
