@@ -7,6 +7,7 @@ terminal and one plain one, shows `/health` and a summary, and stops everything 
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from schemas.names import REQUEST_QUEUE
 from schemas.replies import ChatCompletion
 
 SMALL_MODEL = "smollm2-135m"
+RUN_ENV = Path(".work/run.env")
+"""What `make run` writes for other terminals; read it with the shell's `.`."""
 STREAMED = "Explain in three sentences what a message queue is."
 PLAIN = "What is the capital of France?"
 
@@ -112,9 +115,7 @@ def stay(settings: dict[str, str]) -> int:
     shown = {name: settings[name] for name in ("LEVERET_AMQP_URL", "LEVERET_QUEUE")}
     if shown["LEVERET_AMQP_URL"] == os.environ.get("LEVERET_AMQP_URL"):
         del shown["LEVERET_AMQP_URL"]  # known to the user, and it may hold a password
-    variables = " ".join(f"{name}={value}" for name, value in shown.items())
-    print(f"Ctrl-C stops. In another terminal:\n  {variables} .venv/bin/leveret chat 'Hello'", flush=True)
-    with daemon(settings, None) as process:
+    with daemon(settings, None) as process, for_other_terminals(shown):
 
         def pass_on(number: int, _: FrameType | None) -> None:
             process.send_signal(number)
@@ -122,6 +123,20 @@ def stay(settings: dict[str, str]) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, pass_on)
         return process.wait()
+
+
+@contextlib.contextmanager
+def for_other_terminals(variables: dict[str, str]) -> Iterator[None]:
+    """Keep a file while the daemon runs that gives another shell these variables and the command `leveret`."""
+    RUN_ENV.parent.mkdir(exist_ok=True)
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines.append(f'export PATH={shlex.quote(str(Path(".venv/bin").absolute()))}:"$PATH"')
+    RUN_ENV.write_text("\n".join(lines) + "\n")
+    print(f"Ctrl-C stops. In another terminal:\n  . {RUN_ENV}\n  leveret chat 'Hello'", flush=True)
+    try:
+        yield
+    finally:
+        RUN_ENV.unlink(missing_ok=True)
 
 
 def leave(number: int, _: FrameType | None) -> NoReturn:
