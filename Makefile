@@ -22,6 +22,7 @@ run: $(INSTALLED) ## The same set-up as the demo, and the daemon stays up
 	@$(VENV)/bin/python deploy/demo/demo.py --stay
 
 test: $(INSTALLED) ## All tests, on a private RabbitMQ node and the real small model
+	@tests/needs.sh
 	$(VENV)/bin/python -m pytest
 
 check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rules, units
