@@ -4,7 +4,7 @@ export LEVERET_MODELS_DIR ?= .models
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo run test check image-test bench lock clean
+.PHONY: help install demo run test check image-test schemas soak bench lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -38,6 +38,13 @@ check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rule
 
 image-test: $(INSTALLED) ## Build the image with the small model, run it locked down (Docker, else buildah as root)
 	@PYTHONPATH=deploy/demo $(VENV)/bin/python deploy/image/image_test.py
+
+schemas: $(INSTALLED) ## The JSON Schema test suite as a table: enforced, refused and why
+	$(VENV)/bin/python -m tests.schema_suite.report
+
+soak: $(INSTALLED) ## The long forms: 20 schemas with 10 seeds each, 30 prompts against transformers
+	LEVERET_TEST_SCHEMA_SEEDS=10 LEVERET_TEST_PARITY_PROMPTS=30 $(VENV)/bin/python -m pytest \
+		tests/engine/test_everyday_schemas.py tests/engine/test_parity.py
 
 bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 	$(VENV)/bin/leveret bench
