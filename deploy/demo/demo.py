@@ -112,7 +112,7 @@ def demo(settings: dict[str, str]) -> None:
 
 def stay(settings: dict[str, str]) -> int:
     """Run the daemon in this terminal until a signal, which is passed on; returns its exit status."""
-    shown = {name: settings[name] for name in ("LEVERET_AMQP_URL", "LEVERET_QUEUE")}
+    shown = {name: settings[name] for name in ("LEVERET_AMQP_URL", "LEVERET_QUEUE", "LEVERET_MODEL")}
     if shown["LEVERET_AMQP_URL"] == os.environ.get("LEVERET_AMQP_URL"):
         del shown["LEVERET_AMQP_URL"]  # known to the user, and it may hold a password
     with daemon(settings, None) as process, for_other_terminals(shown):
