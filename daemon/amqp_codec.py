@@ -10,7 +10,7 @@ Source: pamqp 4 `decode.py`, `encode.py`; AMQP 0-9-1 section 4.2.5.
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,6 +39,12 @@ class RawTable(dict[str, Any]):
         entries = self.raw[4:] + bytes([len(key)]) + key + b"S" + struct.pack(">I", len(data)) + data
         return RawTable({**self, name: text}, struct.pack(">I", len(entries)) + entries)
 
+    def without(self, *prefixes: str) -> "RawTable":
+        """The same table without the entries whose names begin so."""
+        entries = b"".join(entry for name, _, entry in _entries(self.raw[4:]) if not name.startswith(prefixes))
+        kept = {name: value for name, value in self.items() if not name.startswith(prefixes)}
+        return RawTable(kept, struct.pack(">I", len(entries)) + entries)
+
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
@@ -66,20 +72,39 @@ def _received_table(value: bytes) -> tuple[int, common.FieldTable]:
 def _fields(entries: bytes) -> dict[str, Any]:
     """The fields of a table; those that nest too deep or hold foreign keys are left out and the table is marked."""
     fields: dict[str, Any] = {}
-    offset = 0
-    try:
-        while offset < len(entries):
-            consumed, name = _short_string(entries[offset:])
-            offset += consumed
-            try:
-                consumed, fields[name] = decode.embedded_value(entries[offset:])
-            except _FAULTS:
-                consumed = _nested_length(entries[offset:])
-                fields[UNDECODABLE] = True
-            offset += consumed
-    except _FAULTS:
-        fields[UNDECODABLE] = True
+    for name, value, _ in _entries(entries):
+        if isinstance(value, _Fault):
+            fields[UNDECODABLE] = True
+        else:
+            fields[name] = value
     return fields
+
+
+class _Fault:
+    """Stands for a value that cannot be decoded."""
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, Any, bytes]]:
+    """Name, value and bytes of each entry of a table; where the length of one is unknown, it takes all the rest."""
+    offset = 0
+    while offset < len(data):
+        begin, name = offset, ""
+        value: Any = _Fault()
+        try:
+            consumed, name = _short_string(data[offset:])
+            offset += consumed
+            consumed, value = _value(data[offset:])
+            offset += consumed
+        except _FAULTS:
+            offset = len(data)
+        yield name, value, data[begin:offset]
+
+
+def _value(data: bytes) -> tuple[int, Any]:
+    try:
+        return decode.embedded_value(data)
+    except _FAULTS:
+        return _nested_length(data), _Fault()
 
 
 def _nested_length(value: bytes) -> int:
