@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "Serve requests until SIGTERM or SIGINT.",
     "chat": "Send one request over the bus and stream the answer to the terminal.",
     "eval": "Measure the answers on labelled cases of your own.",
+    "bench": "Measure speed and memory of the model on this machine.",
     "dead": "List the parked requests; send one back to the queue, or drop it.",
     "doctor": "Check broker, rights, topology, model and machine; one line each with what to do.",
     "config": "Print the effective settings, secrets masked.",

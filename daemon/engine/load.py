@@ -39,16 +39,18 @@ class EngineOptions:
 
 def load_engine(options: EngineOptions) -> Engine:
     """Load model and tokenizer. Raises ConfigurationError, in one sentence, on an unusable directory or option."""
-    config = _read_config(options.model_dir)
-    context_tokens = _context_tokens(config, options.context_tokens)
+    _read_config(options.model_dir)  # of a directory without a model, this is what to complain about
     tokenizer = load_tokenizer(options.model_dir)
-    model = _load_model(options, config, context_tokens)
+    model = load_model(options)
     if not tokenizer.end_ids:
         log.warning("the model in %s names no end token: every answer runs to its limit", options.model_dir.name)
     return Engine(model, tokenizer, prompt_cache(model, options.prompt_cache_bytes))
 
 
-def _load_model(options: EngineOptions, config: Mapping[str, Any], context_tokens: int) -> KeepableModel:
+def load_model(options: EngineOptions) -> KeepableModel:
+    """Load the model alone. Raises ConfigurationError as `load_engine` does."""
+    config = _read_config(options.model_dir)
+    context_tokens = _context_tokens(config, options.context_tokens)
     threads = effective_threads(options.threads)
     kind = options.weights or _default_weights(options.model_dir, config, context_tokens)
     if kind in _TORCH_KINDS:
