@@ -34,7 +34,7 @@ async def assert_unharmed(daemon: DaemonProcess, requester: Requester) -> None:
     """The same process answers the next request, and no connection was lost."""
     assert (await requester.terminal(await requester.send(fields={"max_new_tokens": 2}))).code == "ok"
     for link in ("consume", "publish"):
-        assert daemon.metric("leveret_broker_reconnects", link=link) == 0
+        assert daemon.metric("leveret_broker_reconnects_total", link=link) == 0
 
 
 async def parked(broker: PrivateBroker, queue: str, count: int) -> list[aio_pika.abc.AbstractIncomingMessage]:

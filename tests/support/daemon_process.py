@@ -115,12 +115,13 @@ class DaemonProcess:
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of a sample of `/metrics`, 0 where it has not been counted yet."""
-        for family in text_string_to_metric_families(self.get("/metrics")[1]):
-            for sample in family.samples:
-                if sample.name == name and labels.items() <= sample.labels.items():
-                    return float(sample.value)
-        return 0.0
+        """The value of a sample of `/metrics`; raises where there is none of that name and these labels."""
+        exposition = self.get("/metrics")[1]
+        families = text_string_to_metric_families(exposition)
+        samples = (sample for family in families for sample in family.samples if sample.name == name)
+        found = [float(sample.value) for sample in samples if labels.items() <= sample.labels.items()]
+        assert found, f"no sample {name} {labels} in {exposition}"
+        return found[0]
 
     async def ready(self, timeout_seconds: float = START_SECONDS) -> None:
         """Wait until `/readyz` answers 200. Raises with the output where the process ends instead."""
