@@ -42,9 +42,10 @@ image-test: $(INSTALLED) ## Build the image with the small model, run it locked 
 schemas: $(INSTALLED) ## The JSON Schema test suite as a table: enforced, refused and why
 	$(VENV)/bin/python -m tests.schema_suite.report
 
-soak: $(INSTALLED) ## The long forms: 20 schemas with 10 seeds each, 30 prompts against transformers
+soak: $(INSTALLED) ## The long forms: 20 schemas, 30 prompts against transformers, ten minutes of faults
 	LEVERET_TEST_SCHEMA_SEEDS=10 LEVERET_TEST_PARITY_PROMPTS=30 $(VENV)/bin/python -m pytest \
 		tests/engine/test_everyday_schemas.py tests/engine/test_parity.py
+	LEVERET_SOAK_SECONDS=600 $(VENV)/bin/python -m pytest -s tests/soak
 
 bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 	$(VENV)/bin/leveret bench

@@ -152,6 +152,11 @@ class DaemonProcess:
         return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
 
     @property
+    def open_files(self) -> int:
+        """Number of its open files and sockets."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    @property
     def rss_bytes(self) -> int:
         """Its resident memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -103,7 +103,10 @@ class Requester:
         )
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
-        self.heard.setdefault(message.correlation_id, []).append(_heard(message))
+        heard = self.heard.setdefault(message.correlation_id, [])
+        # What comes again because this requester had not acked it before its own connection broke is no copy.
+        if not (message.redelivered and any(reply.message_id == message.message_id for reply in heard)):
+            heard.append(_heard(message))
         if self.kind == "durable":
             await message.ack()
 
