@@ -1,7 +1,8 @@
 """Attention over keys and values that are kept in pages, as compiled code.
 
-A page holds PAGE_TOKENS tokens for all layers: for each layer and key-value head the keys, `[head_dim, tokens]`, then
-the values, `[tokens, head_dim]`, float32. So tokens are the vector lanes of the scores, elements those of the mix.
+A page holds PAGE_TOKENS tokens for all layers: for each layer and key-value head the keys, `[tokens / 16, head_dim,
+16]`, then the values, `[head_dim / 16, tokens, 16]`, float32. So tokens are the vector lanes of the scores, elements
+those of the mix, and every tile of either is read front to back.
 """
 
 from typing import Any
@@ -63,8 +64,8 @@ def place_key_value(e: Any, layer: Any, row: Any, kv_head: Any, position: Any) -
     slot, start = position % PAGE_TOKENS, integers(e.pages, e.rows)[row] + keys_offset(e, layer, kv_head)
     keys, values = floats(start, PAGE_TOKENS * size), floats(start + 4 * PAGE_TOKENS * size, PAGE_TOKENS * size)
     for i in range(size):
-        keys[i * PAGE_TOKENS + slot] = key[i]
-        values[slot * size + i] = value[i]
+        keys[(slot // LANES * size + i) * LANES + slot % LANES] = key[i]
+        values[(i // LANES * PAGE_TOKENS + slot) * LANES + i % LANES] = value[i]
 
 
 @compiled
@@ -98,9 +99,9 @@ def score_tile(e: Any, offset: Any, table: Any, query: Any, rows: Any, seen: Any
     for row in range(rows):
         clear(scores + 4 * row * e.seen_limit, (seen + LANES - 1) // LANES * LANES)
     for first in range(0, seen, LANES):
-        keys = table[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS)
+        keys = table[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS) * e.head_dim
         out = scores + 4 * first
-        add_float_tile(rows, query, e.head_dim, keys, 4 * PAGE_TOKENS, e.head_dim, out, e.seen_limit)
+        add_float_tile(rows, query, e.head_dim, keys, 4 * LANES, e.head_dim, out, e.seen_limit)
 
 
 @compiled
@@ -111,8 +112,8 @@ def mix_tile(e: Any, offset: Any, table: Any, rows: Any, seen: Any, scores: Any,
         values = table[first // PAGE_TOKENS] + offset + 4 * PAGE_TOKENS * e.head_dim
         terms, x = min(PAGE_TOKENS, seen - first), scores + 4 * first
         for column in range(0, e.head_dim, LANES):
-            w, out = values + 4 * column, mix + 4 * column
-            add_float_tile(rows, x, e.seen_limit, w, 4 * e.head_dim, terms, out, e.head_dim)
+            w, out = values + 4 * column * PAGE_TOKENS, mix + 4 * column
+            add_float_tile(rows, x, e.seen_limit, w, 4 * LANES, terms, out, e.head_dim)
 
 
 @compiled
