@@ -108,7 +108,7 @@ class DeadLetters:
         error = self._error(reason)
         if error is None or not self._addresses.usable(envelope.reply_to):
             return
-        attempt = attempt_after(self._delivery_limit)
+        attempt = attempt_after(self._delivery_limit, envelope.attempt)
         stream = ReplyStream(self._bus, envelope, attempt=attempt, daemon_id=self._daemon_id)
         if not await stream.is_safe():
             return
@@ -137,9 +137,10 @@ def death_reason(headers: Mapping[str, Any]) -> str:
     return reason if reason in {"expired", "delivery_limit", "rejected", "maxlen"} else "rejected"
 
 
-def attempt_after(delivery_limit: int) -> int:
-    """An attempt above every one before it: at most `delivery_limit + 1` deliveries were made.
+def attempt_after(delivery_limit: int, delivery: int) -> int:
+    """An attempt above every one before it; `delivery` counts those of the dead letter itself, from 1.
 
-    A dead letter does not tell how often it was delivered, so the number may leave a gap.
+    A dead letter does not tell how often its request was delivered, which was at most `delivery_limit + 1` times: so
+    the number may leave a gap.
     """
-    return delivery_limit + 2
+    return delivery_limit + 1 + delivery

@@ -28,9 +28,10 @@ _FRAME_OVERHEAD_BYTES = 8
 
 def _attempt(headers: Mapping[str, Any], *, redelivered: bool) -> int:
     """1 on the first delivery. The headers may be forged, so only sane counts of a redelivery are believed."""
+    if not redelivered:
+        return 1
     counts = [headers.get(name) for name in _COUNTERS]
-    sane = [count for count in counts if isinstance(count, int) and 0 <= count < _MOST_ATTEMPTS]
-    return max(sane, default=0) + 1 if redelivered else 1
+    return max([1, *(count for count in counts if isinstance(count, int) and count < _MOST_ATTEMPTS)]) + 1
 
 
 def envelope_of(message: DeliveredMessage) -> Envelope:
