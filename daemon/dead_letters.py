@@ -134,7 +134,7 @@ def death_reason(headers: Mapping[str, Any]) -> str:
     deaths = headers.get("x-death")
     latest = deaths[0] if isinstance(deaths, list) and deaths else None
     reason = latest.get("reason") if isinstance(latest, dict) else None
-    return reason if reason in {"expired", "delivery_limit", "rejected", "maxlen"} else "rejected"
+    return reason if isinstance(reason, str) and reason in metrics.DEATHS else "rejected"
 
 
 def attempt_after(delivery_limit: int, delivery: int) -> int:
