@@ -38,8 +38,10 @@ def check_image(image: Image) -> None:
 def check_container(container: Container, image: Image) -> None:
     """From the start to the end of one container."""
     await_ready(container)
+    report_size(container)
     expect("the compiled code of the build is used", "fast engine loaded" in container.log(), container.log())
-    expect("it runs as app", _output(container, "id", "-un") == "app")
+    owner = _output(container, "stat", "--format", "%U", "/proc/1")
+    expect("it runs as app", owner == "app", owner)
     status = _output(container, "cat", "/proc/1/status").splitlines()
     expect("process 1 has the image's user", f"Uid:\t{image.user.split(':')[0]}\t" in "\n".join(status))
     expect("process 1 has no capabilities", "CapEff:\t0000000000000000" in status)

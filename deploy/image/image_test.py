@@ -7,7 +7,7 @@ import sys
 
 import buildah_engine
 import docker_engine
-from checks import check_container, check_image, report_size
+from checks import check_container, check_image
 from container import ImageTestFailed
 from private_broker import BrokerError
 
@@ -18,7 +18,6 @@ def build_and_run() -> int:
         docker_engine.build()
         check_image(image := docker_engine.inspect())
         with docker_engine.running() as container:
-            report_size(container)
             check_container(container, image)
         return 0
     buildah_engine.build()
@@ -30,7 +29,6 @@ def run_built() -> int:
     """What happens in the empty network: the built image is run."""
     image = buildah_engine.inspect()
     with buildah_engine.running() as container:
-        report_size(container)
         check_container(container, image)
     return 0
 
