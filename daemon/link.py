@@ -112,7 +112,7 @@ class Link:
 
     def __init__(self, name: str, url: str, set_up: SetUp) -> None:
         self._name = name
-        self._url = _with_defaults(url, name)
+        self._url = with_defaults(url, name)
         self._set_up = set_up
         self._loss = Loss()
         self._connection: AbstractConnection | None = None
@@ -258,6 +258,7 @@ def _backoff(failures: int) -> float:
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads daemons, guards nothing
 
 
-def _with_defaults(url: str, name: str) -> str:
+def with_defaults(url: str, name: str) -> str:
+    """The URL with a heartbeat, unless it sets one, and the connection's name as operators see it."""
     query: dict[str, Any] = {"heartbeat": str(HEARTBEAT_SECONDS), "name": f"leveret {name}"}
     return str(URL(url).update_query(query | dict(URL(url).query)))

@@ -14,7 +14,7 @@ from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 
 from daemon.bus import BusUnavailable
 from daemon.errors import ConfigurationError
-from daemon.link import BROKER_ERRORS, bounded, close_quietly, connect, open_channel
+from daemon.link import BROKER_ERRORS, bounded, close_quietly, connect, open_channel, with_defaults
 
 PROBE_SECONDS = 1.0
 """How long an answer may take."""
@@ -24,7 +24,7 @@ class Prober:
     """Opens its connection at the first question and again after a loss; never raises for a lost broker."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url = with_defaults(url, "probe")
         self._connection: AbstractConnection | None = None
         self._asking = asyncio.Lock()
 
