@@ -80,13 +80,14 @@ class Requester:
     def __init__(self, url: str, queue: str, *, kind: ReplyQueue = "exclusive", name: str = "") -> None:
         amqp_codec.install()
         self._url, self._queue, self.kind = url, queue, kind
-        self.reply_to = DIRECT if kind == "direct" else name or (f"r{uuid.uuid4().hex}" if kind == "durable" else "")
+        self._name = name or (f"r{uuid.uuid4().hex}" if kind == "durable" else "")
+        self.reply_to = DIRECT if kind == "direct" else self._name
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
         self.heard: dict[str | None, list[Heard]] = {}
 
     async def connect(self) -> None:
-        """Connect, again if need be, and listen on the reply queue, under the same name as before."""
+        """Connect, again if need be, and listen on the reply queue, under the same name where it has one of its own."""
         self._connection = await aio_pika.connect(self._url, timeout=30)
         self._channel = await self._connection.channel(on_return_raises=True)
         replies = await self._declared(self._channel)
@@ -97,7 +98,7 @@ class Requester:
         if self.kind == "direct":
             return await channel.get_queue(DIRECT, ensure=False)
         if self.kind == "exclusive":
-            return await channel.declare_queue(self.reply_to or None, exclusive=True, timeout=30)
+            return await channel.declare_queue(self._name or None, exclusive=True, timeout=30)
         return await channel.declare_queue(
             self.reply_to, durable=True, arguments={"x-queue-type": "quorum"}, timeout=30
         )
