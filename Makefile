@@ -4,7 +4,7 @@ export LEVERET_MODELS_DIR ?= .models
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo run test check image-test schemas soak bench lock clean
+.PHONY: help install demo run test check image-test report-test schemas soak bench lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -39,6 +39,9 @@ check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rule
 
 image-test: $(INSTALLED) ## Build the image with the small model, run it locked down (Docker, else buildah as root)
 	@PYTHONPATH=deploy/demo $(VENV)/bin/python deploy/image/image_test.py
+
+report-test: $(INSTALLED) ## The HTML reports of leveret eval in Chromium: plots drawn, nothing cut off, printable
+	$(VENV)/bin/python -m pytest tests/browser/report_in_browser.py
 
 schemas: $(INSTALLED) ## The JSON Schema test suite as a table: enforced, refused and why
 	$(VENV)/bin/python -m tests.schema_suite.report

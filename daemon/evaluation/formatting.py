@@ -39,3 +39,12 @@ def seconds(value: float | None) -> str:
 def plain(value: object) -> str:
     """An expected value: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=list)
+
+
+def option(value: object) -> str:
+    """An option of a run: messages as a conversation, one turn a line; nothing as an empty cell."""
+    if value is None or value == []:
+        return NOTHING
+    if isinstance(value, list) and all(isinstance(turn, dict) and turn.keys() == {"role", "content"} for turn in value):
+        return "\n".join(f"{turn['role']}: {turn['content']}" for turn in value)
+    return plain(value)

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from daemon import __version__
 from daemon.evaluation.comparison import Comparison
-from daemon.evaluation.formatting import plain
+from daemon.evaluation.formatting import option
 from daemon.evaluation.report import Report
 from daemon.evaluation.svg import bars, histogram, rates, reliability_plot, threshold_plot
 from daemon.evaluation.tables import Grid, comparison_grids, mistakes, report_grids
@@ -77,5 +77,5 @@ def _figures(report: Report) -> list[Figure]:
 
 def _options(report: Report) -> Grid:
     """What the run was made with, so that it can be made again."""
-    rows = tuple((name, plain(value)) for name, value in report.options.items() if value not in (None, [], ()))
+    rows = tuple((name, option(value)) for name, value in report.options.items() if value not in (None, [], ()))
     return Grid("Options of the run", ("option", "value"), rows, f"Digest {report.settings}.", numeric=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from daemon.evaluation.comparison import Comparison
-from daemon.evaluation.formatting import number, percent, plain, points, seconds, with_interval
+from daemon.evaluation.formatting import number, option, percent, plain, points, seconds, with_interval
 from daemon.evaluation.report import FieldReport, LabelReport, Report
 from daemon.evaluation.stats import Spread
 
@@ -168,7 +168,7 @@ def _options(comparison: Comparison) -> Grid:
     """The options in which the two runs differ."""
     a, b = comparison.a.options, comparison.b.options
     names = [name for name in dict.fromkeys((*a, *b)) if a.get(name) != b.get(name)]
-    rows = tuple((name, plain(a.get(name)), plain(b.get(name))) for name in names)
+    rows = tuple((name, option(a.get(name)), option(b.get(name))) for name in names)
     note = "" if rows else "The two runs have the same options."
     return Grid("What differs", ("option", "A", "B"), rows, note, numeric=False)
 

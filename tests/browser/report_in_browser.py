@@ -42,6 +42,7 @@ const found = {
   plots: [...document.querySelectorAll("svg")].map((s) => ({...box(s), name: s.ariaLabel, cut: cut(s)})),
   marks: document.querySelectorAll("svg .bar, svg .dot").length,
   tables: [...document.querySelectorAll("table")].map(box),
+  squeezed: [...document.querySelectorAll("tbody th")].filter((h) => box(h).w < 45).map((h) => h.textContent),
   titles: [...document.querySelectorAll("h2")].map((h) => h.textContent),
   fits: document.documentElement.scrollWidth <= innerWidth,
   requests: performance.getEntriesByType("resource").length,
@@ -80,9 +81,12 @@ def _pages() -> dict[str, str]:
 
 
 PAGES = _pages()
+_FIELDS = (3, ["Overview", "Fields", "Speed"])
 PARTS = {
+    "fields": _FIELDS,
+    "fields-examples": _FIELDS,
+    "fields-no-schema": _FIELDS,
     "plain": (5, ["Overview", "Labels", "Confusion", "Calibration", "Answer only above a probability", "Speed"]),
-    "fields": (3, ["Overview", "Fields", "Speed"]),
     "comparison": (2, ["What differs", "Side by side", "Case by case"]),
 }
 
@@ -95,6 +99,7 @@ def test_every_part_is_drawn(name: str, tmp_path: Path) -> None:
     assert [plot for plot in found["plots"] if plot["cut"]] == []
     assert all(table["w"] > 200 and table["h"] > 20 for table in found["tables"])
     assert (found["fits"], found["requests"]) == (True, 0)
+    assert found["squeezed"] == []
     assert found["marks"] > 2
     plots, titles = PARTS.get(name, PARTS["plain"])
     assert len(found["plots"]) == plots
