@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from daemon.cli import COMMANDS
+from daemon.engine.fast_config import FAMILIES
 from schemas.replies import parse_reply, to_json
 from schemas.request import parse_request
 from tests.readme.markdown import ROOT, Block, read_blocks
@@ -40,3 +42,15 @@ def test_replies_have_exactly_the_fields_that_the_daemon_sends(block: Block) -> 
 def test_settings_table_is_the_settings() -> None:
     """Guards against a setting, default or description that the README does not have; paste the table on failure."""
     assert settings_table() in README.read_text("utf-8"), f"the README's table should be:\n{settings_table()}"
+
+
+def test_the_table_of_commands_is_the_help() -> None:
+    """Guards against a command that the README does not have, or has otherwise."""
+    rows = "\n".join(f"| `leveret {name}` | {line} |" for name, line in COMMANDS.items())
+    assert rows in README.read_text("utf-8"), f"the README's rows should be:\n{rows}"
+
+
+def test_the_quick_families_are_named() -> None:
+    """Guards the list of model families that the int8 engine takes."""
+    section = README.read_text("utf-8").partition("## Models")[2].partition("##")[0]
+    assert [family for family in FAMILIES if f"`{family}`" not in section] == []
