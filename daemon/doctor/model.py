@@ -9,6 +9,7 @@ from pathlib import Path
 from daemon.doctor.findings import Finding, fail, ok, warn
 from daemon.engine.fast_config import supports
 from daemon.engine.load import DEFAULT_CONTEXT_TOKENS
+from daemon.engine.quantize import KINDS, weights_path
 from daemon.engine.tokenizer import load_tokenizer, read_json
 from daemon.engine.types import Message
 from daemon.errors import ConfigurationError, InvalidRequest
@@ -59,6 +60,8 @@ def _check_kind(settings: Settings, location: ModelLocation) -> tuple[str, Findi
     context_tokens = settings.context_tokens or DEFAULT_CONTEXT_TOKENS
     reason = supports(read_json(location.path / "config.json"), context_tokens)
     kind = settings.weights or ("float32" if reason else "int8")
+    if kind.startswith("int") and kind not in KINDS:
+        return kind, fail("weights", f"{kind}: there are {', '.join(KINDS)}", "set LEVERET_WEIGHTS=int8 or unset it")
     if kind.startswith("int") and reason:
         return kind, fail(
             "weights", f"{kind} do not fit this model: {reason}", "set LEVERET_WEIGHTS=float32 or unset it"
@@ -77,9 +80,15 @@ def _check_tokenizer(location: ModelLocation, again: str) -> Finding:
 
 
 def read_weights(directory: Path) -> Weights:
-    """Read the headers of all safetensors files. Raises ValueError naming the file that is missing or cut short."""
-    files = sorted(directory.glob("*.safetensors"))
+    """Read the headers of the checkpoint, or of the quantised weights where only these are there, as in an image.
+
+    Raises ValueError naming the file that is missing or cut short.
+    """
+    quantised = [path for kind in KINDS if (path := weights_path(directory, kind)).exists()]
+    files = sorted(set(directory.glob("*.safetensors")) - set(quantised))
     missing = sorted(_indexed(directory) - {path.name for path in files})
+    if not files and quantised:
+        files, missing = quantised[:1], []
     if missing or not files:
         raise ValueError(f"{directory / (missing[0] if missing else 'model.safetensors')} is missing")
     return Weights(len(files), sum(map(_parameters, files)))

@@ -1,10 +1,12 @@
 """Every command of the README, in order, in a clean copy of the repository, as a newcomer would type them."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -62,12 +64,26 @@ def running(clone: Path, environment: dict[str, str]) -> Iterator[Path]:
     with log.open("wb") as output:
         process = subprocess.Popen(script, cwd=clone, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
-            ready = "fast engine loaded"
-            block_until(lambda: ready in log.read_text(), description="the daemon of make run", timeout_seconds=120)
+            block_until(
+                lambda: process.poll() is not None or _ready(log), description="make run is ready", timeout_seconds=240
+            )
+            assert process.poll() is None, log.read_text()
             yield log
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
+
+
+def _ready(log: Path) -> bool:
+    """Does the daemon say so itself, on the port that its log names?"""
+    found = re.search(r'"port": (\d+)', log.read_text())
+    if found is None:
+        return False
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _script(blocks: Sequence[Block]) -> str:

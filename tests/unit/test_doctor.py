@@ -14,7 +14,7 @@ from daemon.doctor.environment import check_variables, known_variables
 from daemon.doctor.findings import Verdict
 from daemon.doctor.machine import check_clock, check_memory, check_processor, check_threads, clock_is_synchronised
 from daemon.doctor.memory import Memory, read_memory
-from daemon.doctor.model import check_model, read_weights
+from daemon.doctor.model import Weights, check_model, read_weights
 from daemon.settings import Settings, load_settings
 from tests.support.scripted_model import write_scripted_model
 
@@ -181,6 +181,9 @@ def test_weights_that_the_model_does_not_take(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setenv("LEVERET_WEIGHTS", "int8")
     findings, _ = check_model(load_settings())
     assert (findings[-1].verdict, findings[-1].advice) == (Verdict.FAIL, "set LEVERET_WEIGHTS=float32 or unset it")
+    monkeypatch.setenv("LEVERET_WEIGHTS", "int4")
+    findings, _ = check_model(load_settings())
+    assert (findings[-1].verdict, findings[-1].advice) == (Verdict.FAIL, "set LEVERET_WEIGHTS=int8 or unset it")
 
 
 def test_a_weight_file_that_is_cut_short(settings: Settings) -> None:
@@ -210,6 +213,15 @@ def test_a_missing_part_of_the_weights(tmp_path: Path) -> None:
         read_weights(tmp_path)
     save_file({"b": NUMBERS}, tmp_path / parts["b"])
     assert read_weights(tmp_path).parameters == 2 * NUMBERS.size
+
+
+def test_quantised_weights_are_no_second_model(tmp_path: Path) -> None:
+    """Guards against weights counted twice, in the checkpoint and as int8; alone, as in an image, they count."""
+    save_file({"a": NUMBERS}, tmp_path / "model.safetensors")
+    save_file({"a": NUMBERS.astype(np.int8)}, tmp_path / "leveret-int8.safetensors")
+    assert read_weights(tmp_path) == Weights(1, NUMBERS.size)
+    (tmp_path / "model.safetensors").unlink()
+    assert read_weights(tmp_path) == Weights(1, NUMBERS.size)
 
 
 def test_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
