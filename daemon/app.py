@@ -108,6 +108,7 @@ class App:
 
     async def _supervise(self) -> None:
         """Live, with the side tasks beside; one that ends by itself takes the process with it."""
+        self.lifecycle.phase = State.LOADING  # before anybody asks: a small model loads within one tick
         side = {
             asyncio.create_task(self._broker.run(), name="broker"),
             asyncio.create_task(self._worker.run(), name="worker"),
@@ -130,7 +131,6 @@ class App:
 
     async def _live(self) -> None:
         """Load, serve, drain."""
-        self.lifecycle.phase = State.LOADING
         if await self._load():
             await self._broker.accept()
             self.lifecycle.phase = State.READY
