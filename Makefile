@@ -3,9 +3,8 @@ SHELL := /bin/sh
 export LEVERET_MODELS_DIR ?= .models
 VENV := .venv
 INSTALLED := $(VENV)/.installed
-APART := --ignore tests/broker/test_faults_broker.py
 
-.PHONY: help install demo run test faults check image-test report-test schemas soak bench lock clean
+.PHONY: help install demo run test check image-test report-test schemas soak bench lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -25,10 +24,7 @@ run: $(INSTALLED) ## The same set-up as the demo, and the daemon stays up
 test: $(INSTALLED) ## All tests, on a private RabbitMQ node and the real small model
 	@tests/needs.sh
 	@# Shared cores stall now and then: what failed is run once more, and a second failure is one.
-	$(VENV)/bin/python -m pytest $(APART) || { [ $$? = 1 ] && $(VENV)/bin/python -m pytest $(APART) --last-failed; }
-
-faults: $(INSTALLED) ## Broker restarts and alarms, apart from the tests: not yet steady on a busy machine
-	$(VENV)/bin/python -m pytest tests/broker/test_faults_broker.py
+	$(VENV)/bin/python -m pytest || { [ $$? = 1 ] && $(VENV)/bin/python -m pytest --last-failed; }
 
 check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rules, units
 	$(VENV)/bin/ruff check
