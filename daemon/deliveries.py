@@ -20,7 +20,7 @@ PERSISTENT = 2
 USER_HEADER = "x-leveret-user-id"
 """Where a parked request keeps its user: the broker takes the property `user_id` only from that user."""
 
-_COUNTERS = ("x-delivery-count", "x-acquired-count")
+DELIVERY_COUNTERS = ("x-delivery-count", "x-acquired-count")
 """Quorum queues count deliveries in the first; RabbitMQ 4.3 counts hand-backs only in the second."""
 _MOST_ATTEMPTS = 2**31
 _FRAME_OVERHEAD_BYTES = 8
@@ -30,7 +30,7 @@ def _attempt(headers: Mapping[str, Any], *, redelivered: bool) -> int:
     """1 on the first delivery. The headers may be forged, so only sane counts of a redelivery are believed."""
     if not redelivered:
         return 1
-    counts = [headers.get(name) for name in _COUNTERS]
+    counts = [headers.get(name) for name in DELIVERY_COUNTERS]
     return max([1, *(count for count in counts if isinstance(count, int) and count < _MOST_ATTEMPTS)]) + 1
 
 
@@ -61,11 +61,12 @@ def parked_properties(message: DeliveredMessage, frame_bytes: int) -> Basic.Prop
     broker added `x-death` loses all others, and where even those do not fit or cannot be encoded, all.
     """
     properties = message.header.properties
-    copies = (_persistent_copy(properties, headers) for headers in _headers_to_park(properties))
+    copies = (persistent_copy(properties, headers) for headers in _headers_to_park(properties))
     return next(copy for copy in copies if not copy.headers or _fits(copy, frame_bytes))
 
 
-def _persistent_copy(properties: Basic.Properties, headers: dict[str, Any]) -> Basic.Properties:
+def persistent_copy(properties: Basic.Properties, headers: dict[str, Any]) -> Basic.Properties:
+    """The same message's properties, made to last, with other headers, without a time limit and without its user."""
     return Basic.Properties(
         content_type=properties.content_type,
         content_encoding=properties.content_encoding,

@@ -26,14 +26,12 @@ from daemon import amqp_codec
 from daemon.amqp_codec import RawTable
 from daemon.bus import BusUnavailable, PublishRefused
 from daemon.dead_letters import death_reason
-from daemon.deliveries import PERSISTENT, USER_HEADER
+from daemon.deliveries import DELIVERY_COUNTERS, USER_HEADER, persistent_copy
 from daemon.link import BROKER_ERRORS, RPC_SECONDS, bounded, close_quietly, connect, open_channel
 from daemon.settings import Settings
 from daemon.topology import Topology, explain
 
-_COUNTERS = ("x-delivery-count", "x-acquired-count")
-"""Written anew with every look."""
-_OF_THE_BROKER = ("x-death", "x-first-death-", "x-last-death-", *_COUNTERS)
+_OF_THE_BROKER = ("x-death", "x-first-death-", "x-last-death-", *DELIVERY_COUNTERS)
 """What the broker wrote on a request in its first life; it starts its second one without."""
 _KEY_DIGITS = 8
 
@@ -79,7 +77,7 @@ def describe(message: DeliveredMessage) -> ParkedRequest:
 
 def _key(properties: Basic.Properties, body: bytes) -> str:
     """A few digits of the digest of everything in a parked message: two of them differ unless one is a copy."""
-    headers = properties.headers.without(*_COUNTERS).raw if isinstance(properties.headers, RawTable) else b""
+    headers = properties.headers.without(*DELIVERY_COUNTERS).raw if isinstance(properties.headers, RawTable) else b""
     ids = (properties.correlation_id, properties.message_id, properties.reply_to)
     text = "\n".join(value or "" for value in ids).encode("utf-8", "surrogateescape")
     return hashlib.sha256(b"\n".join((text, headers, body))).hexdigest()[:_KEY_DIGITS]
@@ -159,20 +157,11 @@ class ParkedQueue:
         user = headers.get(USER_HEADER)
         own = self._user is not None and user == self._user
         kept: dict[str, Any] = headers.without(*_OF_THE_BROKER, *((USER_HEADER,) if own else ()))
-        return Basic.Properties(
-            content_type=parked.content_type,
-            content_encoding=parked.content_encoding,
-            headers=kept,
-            delivery_mode=PERSISTENT,
-            priority=parked.priority,
-            correlation_id=parked.correlation_id,
-            reply_to=reply_to or parked.reply_to,
-            message_id=parked.message_id,
-            timestamp=datetime.now(UTC),
-            message_type=parked.message_type,
-            user_id=self._user if own else None,
-            app_id=parked.app_id,
-        )
+        again = persistent_copy(parked, kept)
+        again.reply_to = reply_to or parked.reply_to
+        again.timestamp = datetime.now(UTC)
+        again.user_id = self._user if own else None
+        return again
 
 
 @contextlib.asynccontextmanager

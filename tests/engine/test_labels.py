@@ -32,14 +32,6 @@ def real(smollm2_dir: Path) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def reference(smollm2_dir: Path) -> transformers.PreTrainedModel:
-    model: transformers.PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
-        smollm2_dir, dtype=torch.float32
-    )
-    return model
-
-
-@pytest.fixture(scope="module")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return load_float32(write_scripted_model(tmp_path_factory.mktemp("model"), ["y"]))
 

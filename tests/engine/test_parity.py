@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from daemon.engine.engine import Engine
 from daemon.engine.types import Message, Task
@@ -54,14 +53,6 @@ TOKENS = 64
 @pytest.fixture(scope="module")
 def engine(smollm2_dir: Path) -> Engine:
     return load_float32(smollm2_dir)
-
-
-@pytest.fixture(scope="module")
-def reference(smollm2_dir: Path) -> transformers.PreTrainedModel:
-    model: transformers.PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
-        smollm2_dir, dtype=torch.float32
-    )
-    return model
 
 
 def generated(reference: Any, prompt: list[int]) -> tuple[list[int], list[float]]:

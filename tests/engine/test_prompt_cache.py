@@ -1,7 +1,6 @@
 """The prompt cache: what is found, what is kept, that nothing kept ever changes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -11,22 +10,11 @@ from hypothesis import strategies as st
 
 from daemon.engine.prompt_cache import PrefixCache, prompt_cache
 from daemon.engine.types import Logits
+from tests.support.successor_model import Tokens
 
 PIECE = 4
 PROMPT = tuple(range(100, 111))
 """Two whole pieces and three tokens."""
-
-
-@dataclass
-class Tokens:
-    """A state that is the tokens themselves, so that a wrong one shows."""
-
-    ids: list[int] = field(default_factory=list)
-
-    @property
-    def length(self) -> int:
-        """Number of tokens held."""
-        return len(self.ids)
 
 
 class TokenModel:

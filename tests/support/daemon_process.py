@@ -6,12 +6,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from daemon_process import ask
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.wait import wait_until
@@ -98,15 +97,7 @@ class DaemonProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of `GET path`; status 0 where nothing answers."""
-        if (port := self.port) is None:
-            return 0, ""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return (0, "") if self.port is None else ask(self.port, path)
 
     def health(self) -> dict[str, Any]:
         """The body of `/health`; empty where nothing answers."""
