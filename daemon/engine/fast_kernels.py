@@ -12,7 +12,7 @@ from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
 from daemon.engine.fast_memory import float_of_bits, floats, integers, load_int8
 from daemon.engine.fast_records import PANEL_TERMS
-from daemon.engine.fast_vector import TILE_ROWS, make_tile
+from daemon.engine.fast_vector import TILE_ROWS, convert_int8, make_tile
 
 F = np.float32
 
@@ -95,9 +95,7 @@ def block_products(x: Any, width: Any, rows: Any, matrix: Any, block: Any, produ
         return
     for first in range(0, columns, PANEL_TERMS):
         terms = min(PANEL_TERMS, columns - first)
-        converted = floats(panel, terms * LANES)
-        for i in range(terms * LANES):
-            converted[i] = F(load_int8(weights + first * LANES + i))
+        convert_int8(weights + first * LANES, panel, terms * LANES)
         for row in range(0, rows, TILE_ROWS):
             at = x + 4 * (row * width + first)
             tile_rows = min(TILE_ROWS, rows - row)

@@ -136,3 +136,26 @@ def make_tile(rows: int, *, quantized: bool) -> Any:
         return types.void(*[types.int64] * 7), generate
 
     return tile
+
+
+@instruction
+def convert_int8(_context: Any, source: Any, target: Any, count: Any) -> Any:
+    """The `count` int8 at an address as float32 at another; `count` is a positive multiple of 16."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        b, before, lanes = builder, builder.block, _WIDTH * _VECTORS
+        body, after = b.append_basic_block("convert"), b.append_basic_block("convert.end")
+        b.branch(body)
+        b.position_at_end(body)
+        done = b.phi(_I64)
+        done.add_incoming(_const(0), before)
+        quantized = b.load(_address(b, values[0], done, ir.VectorType(_I8, lanes)), align=1)
+        floats = b.sitofp(quantized, ir.VectorType(_F32, lanes))
+        b.store(floats, _address(b, values[1], b.mul(done, _const(4)), floats.type), align=4)
+        following = b.add(done, _const(lanes))
+        done.add_incoming(following, body)
+        b.cbranch(b.icmp_signed("<", following, values[2]), body, after)
+        b.position_at_end(after)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
