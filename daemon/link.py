@@ -8,7 +8,6 @@ connection, and everything is set up anew. That is one way for every fault.
 import asyncio
 import contextlib
 import random
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import AMQPError, AuthenticationError, InvalidFrameError, ProbableAuthenticationError
 from yarl import URL
 
+from daemon import tls
 from daemon.bus import BusUnavailable
 from daemon.errors import ConfigurationError
 
@@ -35,8 +35,6 @@ STEADY_SECONDS = 5.0
 
 BROKER_ERRORS = (AMQPError, OSError, RuntimeError, EOFError)
 """What aio-pika and aiormq raise where a connection is lost or the broker refuses something."""
-
-_LOST_IN_HANDSHAKE = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -214,19 +212,14 @@ async def _connect_once(url: str, what: str) -> AbstractConnection:
     except InvalidFrameError:
         raise
     except BROKER_ERRORS as error:
-        if (fault := _tls_fault(error)) is not None:
-            raise ConfigurationError(f"LEVERET_AMQP_URL: {what}: TLS is unusable: {fault}") from error
+        fault = tls.fault_in(error)
+        if fault is None and URL(url).scheme == "amqps":
+            fault = await tls.refusal_of(url)
+        if fault is not None:
+            raise ConfigurationError(
+                f"LEVERET_AMQP_URL: {what}: TLS is unusable: {fault}; check address, cafile, certfile and keyfile"
+            ) from error
         raise BusUnavailable(f"{what}: {error}") from error
-
-
-def _tls_fault(error: BaseException) -> OSError | None:
-    """What certificates, keys or the address have to do with a failed connect; None where trying again may help."""
-    for cause in (error, error.__cause__):
-        if isinstance(cause, FileNotFoundError | PermissionError):
-            return cause
-        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _LOST_IN_HANDSHAKE):
-            return cause
-    return None
 
 
 async def open_channel(connection: AbstractConnection, loss: Loss | None = None) -> aiormq.abc.AbstractChannel:

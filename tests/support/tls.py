@@ -17,6 +17,15 @@ def make_certificates(directory: Path, host: str, clients: Sequence[str]) -> Pat
     return directory
 
 
+def expire(directory: Path, client: str) -> None:
+    """Sign the client's certificate anew, to have ended yesterday."""
+    names = {"csr": f"{client}.csr", "key": f"{client}.key", "pem": f"{client}.pem"}
+    request = "x509 -x509toreq -in {pem} -signkey {key} -out {csr}".format_map(names)
+    sign = "x509 -req -in {csr} -CA ca.pem -CAkey ca.key -CAcreateserial -days -1 -out {pem}".format_map(names)
+    for arguments in (request, sign):
+        subprocess.run(["openssl", *arguments.split()], cwd=directory, check=True, capture_output=True)
+
+
 class TlsBroker(PrivateBroker):
     """A node with the shipped configuration, and a plain listener beside it that lets nobody in but tells its state."""
 
