@@ -1,15 +1,14 @@
-"""Shutdown in all its variants: idle, busy, beyond the limit, twice, while loading, while the broker is away."""
+"""Shutdown in all its variants: idle, busy, beyond the limit, twice, loading, without a broker, as process 1."""
 
 import asyncio
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from private_broker import PrivateBroker
 
 from tests.broker.conftest import StartDaemon
-from tests.support.daemon_process import DaemonProcess
+from tests.support.first_process import children
 from tests.support.requester import Requester, check_protocol
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.wait import wait_until
@@ -80,23 +79,49 @@ async def test_a_second_signal_hands_back_at_once(start_daemon: StartDaemon, req
     await assert_answered_by_the_next(start_daemon, requester, asked)
 
 
-def handles(daemon: DaemonProcess, number: signal.Signals) -> bool:
-    """True where the process handles the signal itself: the kernel ignores others for process 1."""
-    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-    caught = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")), 16)
-    return bool(caught >> (number - 1) & 1)
-
-
-async def test_a_loading_daemon_ends_at_once(start_daemon: StartDaemon) -> None:
-    """A load cannot be interrupted, and nothing waits for it; process 1 needs handlers of its own, also then."""
-    daemon = await start_daemon(until_ready=False, environment={"SLOW_LOAD_SECONDS": "600"})
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_loading_daemon_ends_at_once(start_daemon: StartDaemon, number: signal.Signals, *, first: bool) -> None:
+    """A load cannot be interrupted, and nothing waits for it; process 1 of a container has no other way to end."""
+    daemon = await start_daemon(until_ready=False, first=first, environment={"SLOW_LOAD_SECONDS": "600"})
     await daemon.until_logged("connected", link="consume")
     assert daemon.health()["state"] == "loading"
     assert (daemon.get("/readyz")[0], daemon.get("/livez")[0]) == (503, 200)
-    assert handles(daemon, signal.SIGTERM)
-    assert handles(daemon, signal.SIGINT)
-    daemon.signal()
+    daemon.signal(number)
     assert await daemon.status(5) == 0
+
+
+async def test_process_one_of_a_container_drains_as_any_other(start_daemon: StartDaemon, requester: Requester) -> None:
+    """Idle it ends within two seconds, busy it finishes, beyond its limit it hands back: exit 0 each time."""
+    idle = await start_daemon(first=True)
+    started = time.monotonic()
+    idle.signal()
+    assert await idle.status() == 0
+    assert time.monotonic() - started < 2
+    busy = await start_daemon(first=True)
+    asked = await requester.send(fields={"stream": True, "max_new_tokens": 40})
+    await requester.until_chunks(asked, 2)
+    busy.signal()
+    assert await busy.status() == 0
+    final = await requester.terminal(asked)
+    assert (final.code, final.attempt, final.body["usage"]["completion_tokens"]) == ("ok", 1, 40)
+    late = await start_daemon(first=True, drain_seconds=0.5)
+    asked = await requester.send(fields=ENDLESS)
+    await requester.until_chunks(asked, 2)
+    late.signal()
+    assert await late.status(10) == 0
+    await assert_answered_by_the_next(start_daemon, requester, asked)
+
+
+async def test_process_one_leaves_no_dead_children(start_daemon: StartDaemon, requester: Requester) -> None:
+    """Nobody else would reap them. A grammar is tried out in a child, which the limits of time may kill."""
+    daemon = await start_daemon(first=True)
+    assert daemon.reaped_cpu_seconds == 0
+    for pattern in ("a(b", "Al(pha|bert)"):
+        asked = await requester.send(fields={"structured_outputs": {"regex": pattern}, "max_new_tokens": 3})
+        await requester.terminal(asked)
+    assert daemon.reaped_cpu_seconds > 0
+    assert children(daemon.pid) == []
 
 
 @pytest.mark.parametrize("dead", [TcpProxy.blackhole, TcpProxy.refuse])

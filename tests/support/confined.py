@@ -39,12 +39,25 @@ exec setpriv --reuid $NOBODY --regid $NOBODY --clear-groups --no-new-privs --bou
 """
 
 
+def become_root() -> list[str]:
+    """What a command line must begin with to run as root; namespaces are made by root only."""
+    return [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve-env=PATH"]
+
+
 def in_namespaces(model: str) -> list[str]:
     """The command that runs this module confined; everything it starts ends with it."""
-    become_root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve-env=PATH"]
     unshare = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "deploy" / "demo")])
-    return [*become_root, *unshare, "env", f"PYTHONPATH={path}", sys.executable, "-m", "tests.support.confined", model]
+    return [
+        *become_root(),
+        *unshare,
+        "env",
+        f"PYTHONPATH={path}",
+        sys.executable,
+        "-m",
+        "tests.support.confined",
+        model,
+    ]
 
 
 def unit_environment() -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from daemon_process import ask
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.first_process import as_first_process, first_process
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,12 +23,21 @@ SLOW_DAEMON = "tests.support.slow_daemon"
 
 
 class DaemonProcess:
-    """`python -m <module>` with these settings (`LEVERET_` names without the prefix) and extra environment."""
+    """`python -m <module>` with these settings (`LEVERET_` names without the prefix) and extra environment.
+
+    `first`: as process 1 of a namespace, as in a container.
+    """
 
     def __init__(
-        self, *, module: str = SLOW_DAEMON, environment: Mapping[str, str] | None = None, **settings: object
+        self,
+        *,
+        module: str = SLOW_DAEMON,
+        environment: Mapping[str, str] | None = None,
+        first: bool = False,
+        **settings: object,
     ) -> None:
         self._module = module
+        self._first = first
         self._settings: dict[str, object] = {"health_port": 0, "daemon_id": f"d{os.urandom(3).hex()}"} | settings
         self._extra = dict(environment or {})
         self._directory = tempfile.TemporaryDirectory(prefix="leveret-daemon-")
@@ -36,13 +46,14 @@ class DaemonProcess:
         self.process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("LEVERET_")}
-        environment |= {f"LEVERET_{key.upper()}": str(value) for key, value in self._settings.items()}
-        environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self._extra}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("LEVERET_")}
+        own = {f"LEVERET_{key.upper()}": str(value) for key, value in self._settings.items()}
+        own |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self._extra}
+        command = [sys.executable, "-m", self._module]
         with self._out.open("ab") as out, self._err.open("ab") as err:
             return subprocess.Popen(
-                [sys.executable, "-m", self._module],
-                env=environment,
+                as_first_process(command, own) if self._first else command,
+                env=inherited | own,
                 cwd=self._directory.name,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -53,6 +64,11 @@ class DaemonProcess:
     def daemon_id(self) -> str:
         """The `daemon` header of its replies."""
         return str(self._settings["daemon_id"])
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id, as seen from here; what started it as process 1, while it is not there yet."""
+        return (self._first and first_process(self.process.pid)) or self.process.pid
 
     # -- what it says -----------------------------------------------------------------------------------------
 
@@ -140,35 +156,45 @@ class DaemonProcess:
     @property
     def threads(self) -> int:
         """Number of its threads."""
-        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
 
     @property
     def open_files(self) -> int:
         """Number of its open files and sockets."""
-        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     @property
     def rss_bytes(self) -> int:
         """Its resident memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
     @property
     def cpu_seconds(self) -> float:
         """Processor time it has used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(self._stat(field) for field in (11, 12)) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def reaped_cpu_seconds(self) -> float:
+        """Processor time of the children that it has had and reaped."""
+        return sum(self._stat(field) for field in (13, 14)) / os.sysconf("SC_CLK_TCK")
+
+    def _stat(self, field: int) -> int:
+        """A field of /proc/pid/stat (proc_pid_stat(5)), counted from the one after the name."""
+        return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[field])
 
     # -- how it ends ------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
-        self.process.kill()
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
         self.process.wait()
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal."""
-        self.process.send_signal(number)
+        """Send a signal, unless it has ended."""
+        if self.process.poll() is None:
+            os.kill(self.pid, number)
 
     async def status(self, timeout_seconds: float = 30) -> int:
         """Wait for the end and return the exit status, negative for a signal."""
