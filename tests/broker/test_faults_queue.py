@@ -1,4 +1,4 @@
-"""The request queue itself: deleted, and declared anew by somebody with other arguments."""
+"""The queues themselves: deleted, and declared anew by somebody with other arguments."""
 
 import aio_pika
 from private_broker import PrivateBroker
@@ -20,9 +20,35 @@ async def test_a_queue_deleted_while_consumed_is_declared_anew(
     connection = await aio_pika.connect(broker.url)
     async with connection:
         await (await connection.channel()).queue_delete(queue)
+    await daemon.until_logged("no connection to the broker", reason="the broker cancelled the consumer")
     assert (await requester.terminal(asked)).code == "ok"
     await daemon.ready()
     assert (await requester.terminal(await requester.send(fields={"max_new_tokens": 2}))).code == "ok"
+
+
+async def test_a_consumer_that_the_broker_cancels_costs_nothing_of_the_answer(
+    broker: PrivateBroker, queue: str, start_daemon: StartDaemon, requester: Requester
+) -> None:
+    """`basic.cancel` while the delivery lives: so newer brokers end a consumer that takes too long, here a deletion.
+
+    The queue of dead letters goes, so that the request stays on its own: it comes again, and is adopted.
+    """
+    daemon = await start_daemon()
+    asked = await requester.send(fields={"stream": True, "max_new_tokens": 60})
+    await requester.until_chunks(asked, 2)
+    dead = f"{queue.removesuffix('.requests')}.dead"
+    async with await aio_pika.connect(broker.url) as connection, connection.channel() as channel:
+        await channel.queue_delete(dead)
+    await daemon.until_logged("no connection to the broker", reason="the broker cancelled the consumer")
+    final = await requester.terminal(asked)
+    assert (final.code, final.attempt, len(requester.terminals(asked))) == ("ok", 1, 1)
+    await daemon.ready()
+    await daemon.idle()
+    assert daemon.metric("leveret_redeliveries_adopted_total") >= 1
+    assert daemon.metric("leveret_requests_total", code="ok") == 1
+    async with await aio_pika.connect(broker.url) as connection, connection.channel() as channel:
+        again = await channel.declare_queue(dead, passive=True)
+        assert again.declaration_result.consumer_count == 1
 
 
 async def test_a_queue_with_other_arguments_is_named_and_recovered_from(
