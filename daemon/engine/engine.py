@@ -7,9 +7,12 @@ from typing import Literal
 
 from daemon.engine.answer import Answer
 from daemon.engine.constrain import Constrainer, GrammarCompiler, Unconstrained
-from daemon.engine.generate import Decoding, Interrupted, Position, Stepper
+from daemon.engine.drafting import PromptLookup
+from daemon.engine.generate import Decoding
 from daemon.engine.labels import Choosing, Label, encode_labels
+from daemon.engine.stepper import Interrupted, Position, Stepper
 from daemon.engine.tokenizer import Tokenizer
+from daemon.engine.track import Track
 from daemon.engine.types import (
     Choice,
     Emit,
@@ -137,7 +140,9 @@ class Engine:
         task = prepared.task
         if prepared.labels:
             return "stop", Choosing(stepper, self.tokenizer, task, prepared.labels, answer).run(start)
-        return Decoding(stepper, self.tokenizer, task, prepared.constrainer, answer).run(start), None
+        most = self.model.draft_tokens
+        track = Track(stepper, start, PromptLookup(prepared.prompt, most) if most else None)
+        return Decoding(track, self.tokenizer, task, prepared.constrainer, answer).run(), None
 
 
 def _timings(started: float, decoding_from: float | None, ended: float, tokens: int) -> Timings:

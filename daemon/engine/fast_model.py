@@ -15,6 +15,7 @@ from daemon.engine.fast_records import PAGE_TOKENS
 from daemon.engine.fast_state import FastState
 from daemon.engine.fast_step import run
 from daemon.engine.fast_team import MAX_THREADS, dissolve, start_helpers
+from daemon.engine.fast_vector import TILE_ROWS
 from daemon.engine.quantize import QuantizedWeights, open_weights
 from daemon.engine.types import Logits
 
@@ -31,6 +32,9 @@ class FastModel:
     The logits after a token depend on the tokens before it alone, to the bit: not on how they were divided among
     calls, nor on the number of threads. One thread at a time may call.
     """
+
+    draft_tokens = TILE_ROWS - 1
+    """With the token before them they fill one tile, which reads and converts each weight once."""
 
     def __init__(self, quantized: QuantizedWeights, context_tokens: int, threads: int) -> None:
         config = quantized.config

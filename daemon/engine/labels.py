@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemon.engine.answer import Answer
-from daemon.engine.generate import Position, Stepper
 from daemon.engine.logprobs import log_softmax, token_logprobs
 from daemon.engine.sampling import GREEDY_BELOW, pick, tempered
+from daemon.engine.stepper import Position, Stepper
 from daemon.engine.tokenizer import Tokenizer
 from daemon.engine.types import Choice, Logits, OwnState, Task, TokenLogprob
 from daemon.errors import InvalidRequest

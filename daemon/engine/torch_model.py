@@ -38,6 +38,8 @@ class TorchState:
 class TorchModel:
     """transformers behind the model port (`daemon.engine.types.Model`)."""
 
+    draft_tokens = 0
+
     def __init__(self, network: transformers.PreTrainedModel, context_tokens: int) -> None:
         self._network = network
         self.context_tokens = context_tokens

@@ -160,6 +160,14 @@ class Model(Protocol):
     def piece_tokens(self) -> int:
         """The most tokens that one `extend` call should be given, so that it returns within about half a second."""
 
+    @property
+    def draft_tokens(self) -> int:
+        """The most guessed tokens that are worth verifying in one `extend` call.
+
+        0 where that would cost as much as one by one, or could change an answer: where the logits after a token depend,
+        if only by a rounding, on the tokens that are computed with it.
+        """
+
     def new_state(self) -> State:
         """An empty state."""
 

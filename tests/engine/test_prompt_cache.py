@@ -23,6 +23,7 @@ class TokenModel:
     vocab_size = 1000
     context_tokens = 1000
     piece_tokens = PIECE
+    draft_tokens = 0
     shortens = True
 
     def new_state(self) -> Tokens:

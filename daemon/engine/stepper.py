@@ -1,0 +1,85 @@
+"""The model one bounded step at a time, with the stop check before every step and the logits checked after it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from daemon.engine.sampling import check_logits
+from daemon.engine.types import BranchingModel, Logits, Model, OwnState, StopCheck
+
+
+class Interrupted(Exception):
+    """The stop check asked to end the generation."""
+
+
+class Stepper:
+    """The model, with the stop check before every call and the logits checked after it."""
+
+    def __init__(self, model: Model, stop: StopCheck) -> None:
+        self.model = model
+        self._stop = stop
+
+    def extend(
+        self, state: OwnState, token_ids: Sequence[int], logits: Literal["none", "last", "all"] = "last"
+    ) -> Logits:
+        """One call of the port with at most `piece_tokens` tokens.
+
+        Raises Interrupted, and GenerationFailed where the logits are no numbers.
+        """
+        self.ask()
+        rows = self.model.extend(state, token_ids, logits)
+        check_logits(rows)
+        return rows
+
+    def ask(self) -> None:
+        """Raise Interrupted where the stop check says so."""
+        if self._stop():
+            raise Interrupted
+
+    def rows(self, state: OwnState, token_ids: Sequence[int]) -> list[Logits]:
+        """Append any number of tokens and return the logits after each, shape `[vocab_size]`."""
+        size = self.model.piece_tokens
+        pieces = (token_ids[begin : begin + size] for begin in range(0, len(token_ids), size))
+        return [row for piece in pieces for row in self.extend(state, piece, "all")]
+
+    def branches(self, state: OwnState, continuations: Sequence[Sequence[int]]) -> Sequence[Sequence[Logits]]:
+        """The logits after each token of each continuation of `state`, which stays as it was.
+
+        In one pass where the model can do that and `piece_tokens` allows it, else in one for each continuation.
+        """
+        padded = len(continuations) * max(map(len, continuations), default=0)
+        if not isinstance(self.model, BranchingModel) or not 0 < padded <= self.model.piece_tokens:
+            return [self.rows(self.model.fork(state), continuation) for continuation in continuations]
+        self.ask()
+        branches = self.model.branches(state, continuations)
+        for rows in branches:
+            check_logits(rows)
+        return [list(rows) for rows in branches]
+
+    def feed(self, state: OwnState, token_ids: Sequence[int]) -> Logits:
+        """Append any number of tokens (at least one) and return the logits after the last, shape `[vocab_size]`.
+
+        The pieces end at multiples of `piece_tokens` from position 0, so that the same prompt is always computed in
+        the same pieces, whatever part of it a cache held.
+        """
+        *heads, last = _pieces(state.length, token_ids, self.model.piece_tokens)
+        for piece in heads:
+            self.extend(state, piece, "none")
+        row: Logits = self.extend(state, last, "last")[0]
+        return row
+
+
+def _pieces(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    begin = 0
+    while begin < len(token_ids):
+        end = begin + size - (start + begin) % size
+        yield token_ids[begin:end]
+        begin = end
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the answer begins: a state that holds the prompt, and the logits after it, shape `[vocab_size]`."""
+
+    state: OwnState
+    row: Logits
