@@ -12,11 +12,14 @@ ARG TORCH=torch==2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python3 -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
-COPY deploy/lock/runtime.lock /build/
+COPY deploy/lock/runtime.lock deploy/lock/otel.lock /build/
+# An extra that has a lock: `otel`, for spans.
+ARG EXTRA=
 # torch stands outside the lock: a plain `torch` brings several GB of CUDA. Its own needs are in the lock.
 # hadolint ignore=DL3013
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install --no-deps --require-hashes --requirement /build/runtime.lock \
+        ${EXTRA:+--requirement "/build/${EXTRA}.lock"} \
     && pip install --no-deps --extra-index-url "${TORCH_INDEX}" "${TORCH}"
 
 # -- model: weights, int8 where the family has them, and machine code for the building machine's processor ----------

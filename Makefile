@@ -56,9 +56,13 @@ bench: $(INSTALLED) ## Measure prefill, decode, time to first token, memory
 
 lock: COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--excludes deploy/lock/excludes.txt --no-emit-index-url --custom-compile-command "make lock"
-lock: $(INSTALLED) ## Resolve both locks anew from pyproject.toml (needs uv on the PATH)
+lock: OTEL := import tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["otel"], sep="\n")
+lock: $(INSTALLED) ## Resolve all locks anew from pyproject.toml (needs uv on the PATH)
 	$(COMPILE) --extra dev --output-file requirements.lock pyproject.toml deploy/lock/torch.in
 	$(COMPILE) --constraint requirements.lock --output-file deploy/lock/runtime.lock pyproject.toml deploy/lock/torch.in
+	@# What the extra needs, to be installed together with runtime.lock.
+	$(VENV)/bin/python -c '$(OTEL)' | $(COMPILE) --constraint requirements.lock --output-file deploy/lock/otel.lock -
 
 clean: ## Remove .venv, the models and all caches
 	rm -rf $(VENV) .models .work build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 from daemon import __version__
@@ -42,6 +43,17 @@ def pins(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
+def plain(requirement: str) -> str:
+    """The distribution that a requirement is about."""
+    return normal(re.split(r"[><=~!;\[ ]", requirement)[0])
+
+
+def needs(distribution: str) -> list[str]:
+    """What an installed distribution needs here, extras of its own left out."""
+    found = metadata.requires(distribution) or []
+    return [plain(line) for line in found if "extra ==" not in line]
+
+
 def normal(name: str) -> str:
     """A distribution's name as locks write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -52,9 +64,22 @@ def test_the_image_gets_what_was_tested_and_nothing_else() -> None:
     tested, shipped = pins(ROOT / "requirements.lock"), pins(ROOT / "deploy" / "lock" / "runtime.lock")
     assert shipped.items() <= tested.items()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = {normal(re.split(r"[><=~!;\[ ]", need)[0]) for need in project["dependencies"]}
+    names = {plain(need) for need in project["dependencies"]}
     assert names - {"torch"} <= {normal(name) for name in shipped}
     assert not {"pytest", "mypy", "ruff", "hypothesis"} & set(shipped)
+
+
+def test_the_extra_for_spans_is_locked_and_asked_for() -> None:
+    """`EXTRA=otel` installs what the tests ran with, as complete as pip would, and nothing where it is not set."""
+    tested, runtime, extra = (
+        pins(ROOT / name) for name in ("requirements.lock", "deploy/lock/runtime.lock", "deploy/lock/otel.lock")
+    )
+    assert extra.items() <= tested.items()
+    wanted = {need for name in extra for need in needs(name)}
+    assert wanted <= {normal(name) for name in extra | runtime}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {plain(need) for need in project["optional-dependencies"]["otel"]} <= set(extra) - set(runtime)
+    assert "EXTRA=" in arguments("deps", "ARG")
 
 
 def test_defaults_are_the_daemons() -> None:
