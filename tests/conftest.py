@@ -1,14 +1,17 @@
 """What every test may ask for: a private broker, names of its own on it, and the real small model."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import aio_pika
 import hypothesis
 import pytest
 from private_broker import PrivateBroker
+from yarl import URL
 
 from daemon.fetching import SMALL_MODEL, fetch_model
 
@@ -19,9 +22,29 @@ hypothesis.settings.register_profile("leveret", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("leveret")
 
 
+@dataclass(frozen=True)
+class OutsideBroker:
+    """A broker on this machine that somebody else runs and `guest` may use: tests that command it cannot have it."""
+
+    url: str
+    running: bool = True
+
+    @property
+    def port(self) -> int:
+        """Its AMQP port."""
+        return URL(self.url).port or 5672
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[PrivateBroker]:
-    """One RabbitMQ node for the whole session: starting one takes eight seconds."""
+def broker() -> Iterator[PrivateBroker | OutsideBroker]:
+    """One RabbitMQ node for the whole session: starting one takes eight seconds.
+
+    LEVERET_TEST_AMQP_URL names one that runs already, to see how another version does; only for the tests that
+    .github/workflows/test.yml lists.
+    """
+    if url := os.environ.get("LEVERET_TEST_AMQP_URL"):
+        yield OutsideBroker(url)
+        return
     with PrivateBroker() as node:
         yield node
 

@@ -1,5 +1,6 @@
 """Kubernetes manifests, compose file and workflows: valid, and in step with the daemon's settings."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,18 @@ def test_compose_and_workflows_are_valid(schema: str, paths: list[Path]) -> None
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_suite_runs_beside_the_current_rabbitmq() -> None:
+    """`make test` in a job with the broker as a service; what is to run against that one is there, and only asks it."""
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]
+    assert job["services"]["rabbitmq"]["image"].startswith("rabbitmq:4")
+    assert "make test" in [step.get("run") for step in job["steps"]]
+    (outside,) = [step for step in job["steps"] if "LEVERET_TEST_AMQP_URL" in step.get("env", {})]
+    files = [word for word in outside["run"].split() if word.startswith("tests/")]
+    assert len(files) > 1
+    commanded = re.compile(r"\bbroker\.(?!url\b|port\b|running\b)\w+\(")
+    assert [name for name in files if commanded.search((ROOT / name).read_text())] == []
 
 
 def test_the_image_is_published_from_main_and_tags_only() -> None:
