@@ -15,11 +15,11 @@ def as_first_process(command: Sequence[str], environment: Mapping[str, str]) -> 
     """The command line for it, as root or through sudo, and as this user again inside.
 
     It ends with the status of `command`, and kills it where it is itself killed. `environment` is added to what sudo
-    leaves of this process's own.
+    leaves of this process's own; the home is not root's.
     """
     unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     this_user = ["setpriv", f"--reuid={os.getuid()}", f"--regid={os.getgid()}", "--clear-groups"]
-    added = [f"{name}={value}" for name, value in environment.items()]
+    added = [f"{name}={value}" for name, value in {"HOME": Path.home(), **environment}.items()]
     return [*become_root(), *unshare, *this_user, "env", *added, *command]
 
 
