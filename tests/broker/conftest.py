@@ -50,6 +50,8 @@ async def start_daemon(broker: PrivateBroker, queue: str, endless_model: Path) -
 
 
 async def _check(daemon: DaemonProcess) -> None:
+    if daemon.signalled and daemon.process.poll() is None:
+        assert await daemon.status() == 0
     if daemon.process.poll() is None:
         await daemon.idle()
         assert daemon.metric("leveret_remembered", table="held") == 0

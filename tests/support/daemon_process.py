@@ -44,6 +44,8 @@ class DaemonProcess:
         self._out = Path(self._directory.name, "stdout")
         self._err = Path(self._directory.name, "stderr")
         self.process = self._start()
+        self.signalled = False
+        """Whether it was asked to end: from then on its port may close at any moment."""
 
     def _start(self) -> "subprocess.Popen[bytes]":
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("LEVERET_")}
@@ -194,6 +196,7 @@ class DaemonProcess:
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal, unless it has ended."""
         if self.process.poll() is None:
+            self.signalled = True
             os.kill(self.pid, number)
 
     async def status(self, timeout_seconds: float = 30) -> int:
@@ -207,6 +210,7 @@ class DaemonProcess:
         """Start it again with the same settings; its output is appended."""
         assert self.process.poll() is not None, "it still runs"
         self.process = self._start()
+        self.signalled = False
 
     def close(self) -> None:
         """End it, however it is, and forget its output."""
