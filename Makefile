@@ -30,8 +30,6 @@ check: $(INSTALLED) ## Lint, format, types, import rules, Dockerfile, alert rule
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
-	cd deploy/demo && MYPYPATH=../.. ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml demo.py
-	cd deploy/image && MYPYPATH=../..:../demo ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml image_test.py bake.py
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/hadolint Dockerfile
 	deploy/prometheus/check.sh
