@@ -61,13 +61,16 @@ def find_model(name: str, models_dir: Path, revision: str | None = None) -> Mode
     if name in _NOT_A_DIRECTORY_NAME:
         raise ConfigurationError(f"model {name!r} is no model name; give a Hub id, smollm2-135m or a directory")
     candidates = [directory_of(name, models_dir), Path(name).expanduser()]
-    found = next((path for path in candidates if path.is_dir()), None)
-    if found is None:
-        raise ConfigurationError(
-            f"model {name!r} is neither in the models directory {str(models_dir)!r} nor a directory itself; "
-            f"run `leveret fetch {name}`, or set LEVERET_MODELS_DIR to where it is"
-        )
-    return _location(found, name, revision)
+    try:
+        found = next((path for path in candidates if path.is_dir()), None)
+        if found is not None:
+            return _location(found, name, revision)
+    except PermissionError as error:
+        raise ConfigurationError(f"model {name!r}: this user may not read {str(error.filename)!r}") from error
+    raise ConfigurationError(
+        f"model {name!r} is neither in the models directory {str(models_dir)!r} nor a directory itself; "
+        f"run `leveret fetch {name}`, or set LEVERET_MODELS_DIR to where it is"
+    )
 
 
 def _location(path: Path, name: str, revision: str | None) -> ModelLocation:

@@ -39,6 +39,13 @@ class EngineOptions:
 
 def load_engine(options: EngineOptions) -> Engine:
     """Load model and tokenizer. Raises ConfigurationError, in one sentence, on an unusable directory or option."""
+    try:
+        return _load(options)
+    except PermissionError as error:
+        raise ConfigurationError(f"the model cannot be loaded: this user may not read {error.filename}") from error
+
+
+def _load(options: EngineOptions) -> Engine:
     _read_config(options.model_dir)  # of a directory without a model, this is what to complain about
     tokenizer = load_tokenizer(options.model_dir)
     model = load_model(options)

@@ -1,13 +1,18 @@
 """How a model's name becomes a directory, without any network."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from daemon.engine.load import EngineOptions, load_engine
 from daemon.errors import ConfigurationError
 from daemon.models import ModelRecord, default_models_dir, find_model, read_record, write_record
 
+NOBODY = 65_534
 RECORD = ModelRecord("org/model", "0" * 40, "somewhere")
 
 
@@ -17,6 +22,20 @@ def _model(directory: Path, record: ModelRecord | None = None) -> Path:
     if record is not None:
         write_record(directory, record)
     return directory
+
+
+@contextmanager
+def forbidden(directory: Path) -> Iterator[None]:
+    """For the time of the block nobody may look into the directory, not even root."""
+    user = os.geteuid()
+    directory.chmod(0)
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        directory.chmod(0o700)
 
 
 def test_the_public_id_survives_the_path(tmp_path: Path) -> None:
@@ -46,6 +65,16 @@ def test_a_missing_model_says_what_to_do(tmp_path: Path) -> None:
     """The operator's line names the model, where it was looked for, and the command that brings it."""
     with pytest.raises(ConfigurationError, match=r"'org/none' is neither .* run `leveret fetch org/none`"):
         find_model("org/none", tmp_path)
+
+
+def test_a_model_that_this_user_may_not_read_is_named(tmp_path: Path) -> None:
+    """A daemon under its own user, and a model fetched by root: one line for the operator, not a traceback."""
+    model = _model(tmp_path / "models" / "org--model", RECORD)
+    with forbidden(model.parent), pytest.raises(ConfigurationError, match="models"):
+        find_model("org/model", model.parent)
+    options = EngineOptions(model, None, 1, None, 0)
+    with forbidden(model.parent), pytest.raises(ConfigurationError, match="org--model"):
+        load_engine(options)
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
