@@ -158,6 +158,54 @@ async def test_whatever_is_rejected_is_parked_as_it_came(
     await assert_unharmed(daemon, requester)
 
 
+async def test_hostile_cancels_do_nothing_and_one_of_foreign_bytes_reaches_its_request(
+    queue: str, daemon: DaemonProcess, requester: Requester, raw: RawPublisher
+) -> None:
+    """Whoever may publish to the exchange must not stop a daemon; ids are compared byte for byte here too."""
+    wire = b"\xff\xfe" * 127
+    reply_to = short(requester.reply_to.encode())
+    long = json.dumps(QUESTION | {"stream": True, "max_new_tokens": 2000}).encode()
+    assert await asyncio.to_thread(raw.publish, queue, long, correlation_id=short(wire), reply_to=reply_to)
+    asked = wire.decode("utf-8", "surrogateescape")
+    await requester.until_chunks(asked, 2)
+    cancels = f"{queue.removesuffix('.requests')}.cancel"
+    hostile: list[dict[str, bytes]] = [
+        {},
+        {"correlation_id": short(b""), "message_id": short(b"\xff")},
+        {"correlation_id": short(wire[1:]), "timestamp": struct.pack(">Q", 2**63)},
+        {"correlation_id": short(wire[:-1]), "headers": table(nested(3_000))},
+        {"correlation_id": short(b"\xff"), "reply_to": short(cancels.encode()), "priority": b"\xff"},
+    ]
+    for properties in hostile:
+        assert await asyncio.to_thread(raw.publish, "", bytes(1 << 20), exchange=cancels, **properties)
+    await requester.until_chunks(asked, len(requester.replies(asked)) + 3)
+    assert requester.terminals(asked) == []
+    assert await asyncio.to_thread(raw.publish, "", b"", exchange=cancels, correlation_id=short(wire))
+    assert (await requester.terminal(asked)).code == "cancelled"
+    await assert_unharmed(daemon, requester)
+
+
+async def test_hostile_requests_that_expire_are_answered_and_parked(
+    broker: PrivateBroker, queue: str, daemon: DaemonProcess, requester: Requester, raw: RawPublisher
+) -> None:
+    """Dead letters carry the same bytes, with the broker's own history among them: none may go round for ever."""
+    blocker = await requester.send(fields={"stream": True, "max_new_tokens": 40})
+    await requester.until_chunks(blocker, 1)
+    tables = [table(b""), table(long_entry(b"foreign", b"\xff\xfe")), table(nested(3_000))]
+    wires = [b"\xff\xfe%d" % number for number in range(len(tables))]
+    for wire, headers in zip(wires, tables, strict=True):
+        sent = {"correlation_id": short(wire), "headers": headers, "timestamp": struct.pack(">Q", 2**63)}
+        reply_to, gone = short(requester.reply_to.encode()), short(b"100")
+        assert await asyncio.to_thread(raw.publish, queue, BODY, reply_to=reply_to, expiration=gone, **sent)
+    letters = await parked(broker, queue, len(wires))
+    assert {letter.headers["x-first-death-reason"] for letter in letters} == {"expired"}
+    for wire in wires:
+        final = await requester.terminal(wire.decode("utf-8", "surrogateescape"))
+        assert (final.code, len(requester.terminals(wire.decode("utf-8", "surrogateescape")))) == ("expired", 1)
+    assert (await requester.terminal(blocker)).code == "ok"
+    await assert_unharmed(daemon, requester)
+
+
 def gzip_bomb(mebibytes: int) -> bytes:
     """The beginning of gzip data that hold so many MiB of zeros: one block, again and again."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)

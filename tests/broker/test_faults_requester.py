@@ -20,7 +20,7 @@ async def assert_queue_is_empty(broker: PrivateBroker, queue: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("kind", ["exclusive", "direct"])
+@pytest.mark.parametrize("kind", ["exclusive", "direct", "durable"])
 async def test_a_requester_that_leaves_ends_its_generation(  # noqa: PLR0913 - fixtures and parameters
     broker: PrivateBroker, queue: str, start_daemon: StartDaemon, ask_from: AskFrom, kind: str, *, stream: bool
 ) -> None:

@@ -40,18 +40,18 @@ def nested(depth: int) -> bytes:
 
 
 class RawPublisher:
-    """Publishes through the default exchange."""
+    """Publishes through the default exchange, or one that is named."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._unread = b""
 
-    def publish(self, queue: str, content: bytes, **properties: bytes) -> bool:
+    def publish(self, queue: str, content: bytes, *, exchange: str = "", **properties: bytes) -> bool:
         """Publish `content`; each property is given as its bytes on the wire. True where the broker confirmed it."""
         flags = sum(_FLAGS[name] for name in properties)
         values = b"".join(properties[name] for name in commands.Basic.Properties.attributes() if name in properties)
         payload = struct.pack(">HHQH", commands.Basic.frame_id, 0, len(content), flags) + values
-        self._send(commands.Basic.Publish(routing_key=queue), 1)
+        self._send(commands.Basic.Publish(exchange=exchange, routing_key=queue), 1)
         self._socket.sendall(struct.pack(">BHI", 2, 1, len(payload)) + payload + b"\xce")
         for begin in range(0, len(content), 100_000):
             self._socket.sendall(frame.marshal(body.ContentBody(content[begin : begin + 100_000]), 1))
