@@ -15,7 +15,7 @@ from daemon.errors import ConfigurationError
 from daemon.models import find_model
 from daemon.settings import load_settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()

@@ -20,9 +20,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter an option
-    text: Annotated[str | None, typer.Argument(help="The message; `-`, or none in a pipe, reads it.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="The message; `-`, or none in a pipe, reads it.")
+    ] = None,
     *,
-    file: Annotated[list[Path] | None, typer.Option(help="Text file put before the message; may be repeated.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option(metavar="<path>", help="Text put before the message; may be repeated.")
+    ] = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     json_schema: Annotated[Path | None, typer.Option(help="File with a JSON schema that the answer follows.")] = None,
     choice: Annotated[str | None, typer.Option(help="Labels to choose from, with commas between them.")] = None,

@@ -8,7 +8,7 @@ from yarl import URL
 
 from daemon.settings import load_settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()

@@ -21,7 +21,7 @@ class NotDone(Exception):
     """The request is not there, or not the only one of that name."""
 
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _COLUMNS = ("KEY", "DIED (UTC)", "AGE", "REASON", "SIZE", "USER", "ID")
 _Key = Annotated[str, typer.Argument(metavar="ID", help="Its key, correlation id or message id.")]
 

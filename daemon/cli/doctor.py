@@ -12,7 +12,7 @@ import typer
 from daemon.doctor.examination import examine
 from daemon.doctor.findings import Finding, Verdict
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _COLOURS = {Verdict.OK: typer.colors.GREEN, Verdict.WARN: typer.colors.YELLOW, Verdict.FAIL: typer.colors.RED}
 

@@ -27,7 +27,7 @@ from daemon.settings import load_settings
 
 BELOW, USAGE, NO_ANSWER, INTERRUPTED = 1, 2, 3, 130
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("eval")

@@ -12,7 +12,7 @@ from daemon.errors import ConfigurationError
 from daemon.fetching import FetchError, fetch_model
 from daemon.models import default_models_dir
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def _say(line: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EX_CONFIG = 78
 EX_SOFTWARE = 70
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()

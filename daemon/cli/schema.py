@@ -7,7 +7,7 @@ import typer
 from daemon import __version__
 from schemas.asyncapi import document
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()

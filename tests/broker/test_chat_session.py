@@ -1,6 +1,7 @@
 """`leveret chat` as a conversation in a real pseudo-terminal, on a real broker, against a scripted responder."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responde
 def chat(broker: PrivateBroker, queue: str, tmp_path: Path) -> Chat:
     environment = {"LEVERET_AMQP_URL": broker.url, "LEVERET_QUEUE": queue, "NO_COLOR": "1"}
 
-    def start(*arguments: str, before: str = "", **more: str) -> PseudoTerminal:
-        return PseudoTerminal(("chat", *arguments), environment | more, tmp_path, before)
+    def start(*arguments: str, before: str = "pass", **more: str) -> PseudoTerminal:
+        program = f"import sys; {before}; from daemon.cli import main; main()"
+        return PseudoTerminal((sys.executable, "-c", program, "chat", *arguments), environment | more, tmp_path)
 
     return start
 
@@ -148,7 +150,7 @@ async def test_a_second_interrupt_leaves(chat: Chat, responder: Responder) -> No
     assert "Traceback" not in terminal.text
 
 
-@pytest.mark.parametrize("before", ["", "sys.modules['readline'] = None"], ids=["readline", "none"])
+@pytest.mark.parametrize("before", ["pass", "sys.modules['readline'] = None"], ids=["readline", "none"])
 async def test_interrupt_at_the_prompt_clears_the_line(chat: Chat, responder: Responder, before: str) -> None:
     """Ctrl-C at the prompt drops what was typed and nothing else; without readline the terminal does it."""
     async with chat(before=before) as terminal:
@@ -176,7 +178,7 @@ async def test_a_marked_paste_is_one_message(chat: Chat, responder: Responder) -
         assert await answer(terminal, responder, "again") == [user(text), assistant("ok"), user(text)]
 
 
-@pytest.mark.parametrize("before", ["", "sys.modules['readline'] = None"], ids=["readline", "none"])
+@pytest.mark.parametrize("before", ["pass", "sys.modules['readline'] = None"], ids=["readline", "none"])
 async def test_an_unmarked_paste_is_one_message(chat: Chat, responder: Responder, before: str) -> None:
     """Lines that arrive at once are one message where the terminal does not mark pastes, or there is no readline."""
     async with chat(before=before) as terminal:

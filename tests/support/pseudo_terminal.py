@@ -16,24 +16,22 @@ from tests.support.wait import wait_until
 ROOT = Path(__file__).parents[2]
 CONTROL_C, CONTROL_D, RETURN, UP = "\x03", "\x04", "\r", "\x1b[A"
 
-_PROGRAM = """
-import fcntl, sys, termios
+_ATTACH = """
+import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C becomes a signal
-{before}
-from daemon.cli import main
-main()
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class PseudoTerminal:
-    """Runs `leveret` with all three standard streams on one terminal, in a session of its own.
+    """Runs a command with all three standard streams on one terminal, in a session of its own.
 
-    `before` is Python that runs first. `screen` is what the program and the terminal wrote, escape sequences included.
+    `screen` is what the program and the terminal wrote, escape sequences included.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, before: str = "") -> None:
-        self._command = (sys.executable, "-c", _PROGRAM.format(before=before), *arguments)
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> None:
+        self._command = (sys.executable, "-c", _ATTACH, *command)
         self._environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), **environment}
         self._cwd = cwd
         self._seen = 0
