@@ -1,4 +1,4 @@
-"""Cancels, with two daemons: running, queued, not yet arrived, finished, twice; and who may cancel whose request."""
+"""Cancels, with two daemons: prefill, running, queued, not yet arrived, finished, twice; and who may cancel what."""
 
 import asyncio
 import secrets
@@ -41,6 +41,20 @@ async def test_a_running_request_ends_at_once_and_only_once(requester: Requester
     assert final.body["partial"]["usage"]["completion_tokens"] < 100
     assert (await requester.terminal(await requester.send(fields=SHORT))).code == "ok"
     assert len(requester.terminals(asked)) == 1
+
+
+async def test_a_request_whose_prompt_is_still_read_ends_at_once(
+    pair: list[DaemonProcess], requester: Requester
+) -> None:
+    """Before the first token, in a prefill of fifteen seconds: an answer without text, and the daemon is free."""
+    prompt = {"messages": [{"role": "user", "content": "Zebras hum. " * 400}]}
+    asked = await requester.send(fields=LONG | prompt)
+    await wait_until(lambda: any(daemon.health()["busy"] for daemon in pair), description="one of them works on it")
+    await requester.cancel(asked)
+    final = await requester.terminal(asked, 10)
+    assert (final.code, final.text, len(requester.replies(asked))) == ("cancelled", "", 1)
+    await wait_until(lambda: not any(daemon.health()["busy"] for daemon in pair), description="both are free")
+    assert (await requester.terminal(await requester.send(fields=SHORT))).code == "ok"
 
 
 @pytest.mark.usefixtures("pair")
