@@ -107,6 +107,28 @@ async def test_text_through_a_pipe(terminal: Terminal, responder: Responder, arg
     assert await ending == (ANSWERED, "ok\n", "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "content"),
+    [
+        (("what?",), "Äpfel\n\nBirnen\n\nwhat?"),
+        (("-",), "Äpfel\n\nBirnen\n\npiped"),
+        ((), "Äpfel\n\nBirnen"),
+    ],
+)
+async def test_files(
+    terminal: Terminal, responder: Responder, tmp_path: Path, arguments: tuple[str, ...], content: str
+) -> None:
+    """Files stand before the message in their order, without byte order mark; the pipe is only read for `-`."""
+    (tmp_path / "a.txt").write_bytes("\ufeffÄpfel\n".encode())
+    (tmp_path / "b.txt").write_text("Birnen")
+    process = await terminal.start(*arguments, "--file", "a.txt", "--file", "b.txt")
+    ending = asyncio.create_task(terminal.end(process, b"piped\n"))
+    request = await responder.request()
+    assert fields(request)["messages"] == [{"role": "user", "content": content}]
+    await responder.finish(request, "ok")
+    assert await ending == (ANSWERED, "ok\n", "")
+
+
 async def test_raw(terminal: Terminal, responder: Responder) -> None:
     """Each reply is one line of JSON, the terminal one included."""
     process = await terminal.start("hi", "--raw")
@@ -207,3 +229,28 @@ async def test_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     status, out, err = await terminal.end(await terminal.start(*arguments))
     assert (status, out) == (USAGE, "")
     assert "Error" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("missing.txt", None, "No such file"),
+        (".", None, "Is a directory"),
+        ("latin-1.txt", "Grüße".encode("latin-1"), "is not UTF-8"),
+        ("large.txt", b"a" * 1025, "is larger than a request may be, 1024 bytes (LEVERET_MAX_BODY_BYTES)"),
+        ("/dev/zero", None, "is larger than a request may be"),
+    ],
+)
+async def test_unusable_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: bytes | None, reason: str
+) -> None:
+    """Exit status 2 before any connection; option, path and reason are named, and no file is read without an end."""
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setenv("LEVERET_MAX_BODY_BYTES", "1024")
+    terminal = Terminal("amqp://127.0.0.1:1/", "chat.requests", tmp_path)
+    status, out, err = await terminal.end(await terminal.start("hi", "--file", name))
+    assert (status, out) == (USAGE, "")
+    assert "--file" in err
+    assert repr(name) in err
+    assert reason in err

@@ -1,8 +1,8 @@
 """`leveret chat` as a conversation in a real pseudo-terminal, on a real broker, against a scripted responder."""
 
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from aio_pika.abc import AbstractIncomingMessage
 from private_broker import PrivateBroker
 
 from schemas.replies import chat_error
+from tests.support.chat_terminal import PROMPT, open_chat
 from tests.support.pseudo_terminal import CONTROL_C, CONTROL_D, RETURN, UP, PseudoTerminal
 from tests.support.responder import Responder, fields
-
-PROMPT = "\n> "
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.wait import wait_until
 
 Chat = Callable[..., PseudoTerminal]
 
@@ -27,13 +28,7 @@ async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responde
 
 @pytest.fixture
 def chat(broker: PrivateBroker, queue: str, tmp_path: Path) -> Chat:
-    environment = {"LEVERET_AMQP_URL": broker.url, "LEVERET_QUEUE": queue, "NO_COLOR": "1"}
-
-    def start(*arguments: str, before: str = "pass", **more: str) -> PseudoTerminal:
-        program = f"import sys; {before}; from daemon.cli import main; main()"
-        return PseudoTerminal((sys.executable, "-c", program, "chat", *arguments), environment | more, tmp_path)
-
-    return start
+    return partial(open_chat, broker.url, queue, tmp_path)
 
 
 def user(content: str) -> dict[str, str]:
@@ -261,9 +256,26 @@ async def test_nothing_is_written_to_disk(chat: Chat, responder: Responder, tmp_
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - nothing else runs in this loop
 
 
-async def test_no_broker(chat: Chat) -> None:
+async def test_a_connection_lost_at_the_prompt(
+    broker: PrivateBroker, queue: str, responder: Responder, tmp_path: Path
+) -> None:
+    """Guards against a prompt that blocks the connection: its loss is noticed, the next message goes over a new one."""
+    async with TcpProxy(broker.port) as proxy:
+        url = f"amqp://guest:guest@127.0.0.1:{proxy.port}/"
+        async with open_chat(url, queue, tmp_path) as terminal:
+            await terminal.shows(PROMPT)
+            terminal.type("one" + RETURN)
+            await answer(terminal, responder, "eins")
+            proxy.reset_all()
+            await wait_until(lambda: proxy.connections == 0, description="the line is down")
+            terminal.type("two" + RETURN)
+            assert await answer(terminal, responder, "zwei") == [user("one"), assistant("eins"), user("two")]
+            assert proxy.accepted == 2
+
+
+async def test_no_broker(queue: str, tmp_path: Path) -> None:
     """Without a broker there is no prompt but the status 3."""
-    async with chat(LEVERET_AMQP_URL="amqp://guest:guest@127.0.0.1:1/") as terminal:
+    async with open_chat("amqp://guest:guest@127.0.0.1:1/", queue, tmp_path) as terminal:
         assert await terminal.status() == 3
     assert "leveret chat: connect to amqp://127.0.0.1:1/" in terminal.text
     assert PROMPT not in terminal.text
