@@ -147,15 +147,16 @@ async def test_a_second_interrupt_leaves(chat: Chat, responder: Responder) -> No
 
 @pytest.mark.parametrize("before", ["pass", "sys.modules['readline'] = None"], ids=["readline", "none"])
 async def test_interrupt_at_the_prompt_clears_the_line(chat: Chat, responder: Responder, before: str) -> None:
-    """Ctrl-C at the prompt drops what was typed and nothing else; without readline the terminal does it."""
+    """Ctrl-C at the prompt drops what was typed and nothing else, each time; without readline the terminal does it."""
     async with chat(before=before) as terminal:
         await terminal.shows(PROMPT)
-        terminal.type("wrong")
-        await terminal.shows("wrong")
-        terminal.type(CONTROL_C)
-        await terminal.shows("^C")
-        terminal.type("right" + RETURN)
-        assert await answer(terminal, responder, "ok") == [user("right")]
+        for history in ([], [user("right"), assistant("ok")]):
+            terminal.type("wrong")
+            await terminal.shows("wrong")
+            terminal.type(CONTROL_C)
+            await terminal.shows("^C")
+            terminal.type("right" + RETURN)
+            assert await answer(terminal, responder, "ok") == [*history, user("right")]
         terminal.type(CONTROL_D)
         assert await terminal.status() == 0
 
