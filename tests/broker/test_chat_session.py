@@ -165,10 +165,10 @@ async def test_a_marked_paste_is_one_message(chat: Chat, responder: Responder) -
     """Lines pasted between a terminal's marks wait for Return and are one message; the arrow keys bring it back."""
     async with chat() as terminal:
         await terminal.shows(PROMPT)
-        terminal.paste("one\ntwo\n\n/new\nGrüße")
+        terminal.paste("/new\none\n\nGrüße")
         await terminal.shows("Grüße")
         terminal.type("!" + RETURN)
-        text = "one\ntwo\n\n/new\nGrüße!"
+        text = "/new\none\n\nGrüße!"
         assert await answer(terminal, responder, "ok") == [user(text)]
         terminal.type(UP + RETURN)
         assert await answer(terminal, responder, "again") == [user(text), assistant("ok"), user(text)]

@@ -85,8 +85,9 @@ class PseudoTerminal:
         os.write(self._master, keys.encode(errors="surrogateescape"))
 
     def paste(self, text: str) -> None:
-        """Paste as a terminal does that marks pastes (bracketed paste)."""
-        self.type(f"\x1b[200~{text}\x1b[201~")
+        """Paste as a terminal does: between marks where the program asked for them last (bracketed paste)."""
+        marked = self.screen.rfind("\x1b[?2004h") > self.screen.rfind("\x1b[?2004l")
+        self.type(f"\x1b[200~{text}\x1b[201~" if marked else text)
 
     async def status(self) -> int:
         """Wait for the exit status."""
