@@ -47,12 +47,21 @@ class NoPromptCache:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A task that was found sound, with all that was worked out on the way. Serves one generation."""
+    """A task that was found sound, with all that was worked out on the way. Serves one generation.
+
+    `lookup` None: nothing is to be drafted.
+    """
 
     task: Task
     prompt: tuple[int, ...]
     constrainer: Constrainer
     labels: tuple[Label, ...] = ()
+    lookup: PromptLookup | None = None
+
+    @property
+    def known(self) -> Sequence[int]:
+        """The tokens that the state is known to begin with: the prompt and, where they were noted, the answer's."""
+        return self.prompt if self.lookup is None else self.lookup.tokens
 
 
 class Engine:
@@ -99,7 +108,7 @@ class Engine:
             labels = encode_labels(self.tokenizer, task.constraint, task.max_new_tokens)
             return Prepared(task, prompt, Unconstrained(), labels)
         constrainer = Unconstrained() if task.constraint is None else self._grammars.grammar(task.constraint)
-        return Prepared(task, prompt, constrainer)
+        return Prepared(task, prompt, constrainer, lookup=PromptLookup(prompt) if self.model.exact else None)
 
     def _check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         total = prompt_tokens + max_new_tokens
@@ -124,7 +133,7 @@ class Engine:
             finish = "interrupted"
         answer.finish()
         ended = time.perf_counter()
-        self._cache.release(prepared.prompt[: state.length], state)
+        self._cache.release(prepared.known[: state.length], state)
         return Result(
             text=answer.text,
             finish_reason=finish,
@@ -140,8 +149,7 @@ class Engine:
         task = prepared.task
         if prepared.labels:
             return "stop", Choosing(stepper, self.tokenizer, task, prepared.labels, answer).run(start)
-        most = self.model.draft_tokens
-        track = Track(stepper, start, PromptLookup(prepared.prompt, most) if most else None)
+        track = Track(stepper, start, prepared.lookup)
         return Decoding(track, self.tokenizer, task, prepared.constrainer, answer).run(), None
 
 

@@ -15,7 +15,6 @@ from daemon.engine.fast_records import PAGE_TOKENS
 from daemon.engine.fast_state import FastState
 from daemon.engine.fast_step import run
 from daemon.engine.fast_team import MAX_THREADS, dissolve, start_helpers
-from daemon.engine.fast_vector import TILE_ROWS
 from daemon.engine.quantize import QuantizedWeights, open_weights
 from daemon.engine.types import Logits
 
@@ -33,8 +32,7 @@ class FastModel:
     calls, nor on the number of threads. One thread at a time may call.
     """
 
-    draft_tokens = TILE_ROWS - 1
-    """With the token before them they fill one tile, which reads and converts each weight once."""
+    exact = True
 
     def __init__(self, quantized: QuantizedWeights, context_tokens: int, threads: int) -> None:
         config = quantized.config

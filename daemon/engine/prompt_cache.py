@@ -1,7 +1,8 @@
-"""Keeps the keys and values of prompts from one request to the next, so that what they share is computed once.
+"""Keeps keys and values from one request to the next, so that what texts share is computed once.
 
-Prefill goes in pieces of fixed bounds, and only whole pieces of the prompt are kept, nothing decoded: a warm run
-then computes the rest in the very same calls as a cold one and gives the same answer to the bit.
+A warm run gives the same answer as a cold one, to the bit. An exact model does so by itself, whatever is kept, an
+answer too: the next turn of a conversation begins with it. Of any other only whole pieces of the prompt are kept, as
+prefill goes in pieces of fixed bounds: the rest is then computed in the very same calls.
 """
 
 import logging
@@ -25,7 +26,7 @@ class KeepableModel(Model, Protocol):
 
 
 class PrefixCache:
-    """The most recently used prompts' states, within `max_bytes`, found by their longest common prefix.
+    """The most recently used states, within `max_bytes`, found by their longest common prefix.
 
     States that share memory are counted as if they did not, so the bound holds. A kept state is never extended: users
     get forks of it. Used by one thread.
@@ -34,6 +35,8 @@ class PrefixCache:
     def __init__(self, model: KeepableModel, max_bytes: int) -> None:
         self._model = model
         self._max_bytes = max_bytes
+        self._step = 1 if model.exact else model.piece_tokens
+        """States are kept in multiples of so many tokens."""
         self._kept: OrderedDict[tuple[int, ...], _Entry] = OrderedDict()
 
     @property
@@ -53,7 +56,7 @@ class PrefixCache:
         return state, shared
 
     def release(self, token_ids: Sequence[int], state: OwnState) -> None:
-        """See `types.PromptCache`. Takes the state over; keeps the whole pieces of the prompt that fit."""
+        """See `types.PromptCache`. Takes the state over; keeps what fits, in whole steps."""
         length = self._fitting(min(len(token_ids), state.length))
         key = tuple(token_ids[:length])
         if not key or self._touch(key):
@@ -66,9 +69,8 @@ class PrefixCache:
             self._kept.popitem(last=False)
 
     def _best(self, prompt: npt.NDArray[np.int64]) -> tuple["_Entry | None", int]:
-        """The entry with the longest common prefix and its length in whole pieces; (None, 0) where none has a piece."""
-        piece = self._model.piece_tokens
-        found = ((entry, entry.common(prompt) // piece * piece) for entry in self._kept.values())
+        """The entry with the longest common prefix and its length in whole steps; (None, 0) where none has one."""
+        found = ((entry, entry.common(prompt) // self._step * self._step) for entry in self._kept.values())
         best, shared = max(found, key=lambda pair: pair[1], default=(None, 0))
         return (best, shared) if shared else (None, 0)
 
@@ -81,12 +83,11 @@ class PrefixCache:
         return True
 
     def _fitting(self, length: int) -> int:
-        """The most tokens, in whole pieces and at most `length`, whose state fits into the bound."""
-        piece = self._model.piece_tokens
-        pieces = length // piece
-        while pieces and self._model.state_bytes(pieces * piece) > self._max_bytes:
-            pieces -= 1
-        return pieces * piece
+        """The most tokens, in whole steps and at most `length`, whose state fits into the bound."""
+        steps = length // self._step
+        while steps and self._model.state_bytes(steps * self._step) > self._max_bytes:
+            steps -= 1
+        return steps * self._step
 
 
 class _Entry:

@@ -38,7 +38,7 @@ class TorchState:
 class TorchModel:
     """transformers behind the model port (`daemon.engine.types.Model`)."""
 
-    draft_tokens = 0
+    exact = False
 
     def __init__(self, network: transformers.PreTrainedModel, context_tokens: int) -> None:
         self._network = network

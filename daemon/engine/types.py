@@ -161,11 +161,11 @@ class Model(Protocol):
         """The most tokens that one `extend` call should be given, so that it returns within about half a second."""
 
     @property
-    def draft_tokens(self) -> int:
-        """The most guessed tokens that are worth verifying in one `extend` call.
+    def exact(self) -> bool:
+        """Whether the logits after a token depend on the tokens before it alone, to the bit.
 
-        0 where that would cost as much as one by one, or could change an answer: where the logits after a token depend,
-        if only by a rounding, on the tokens that are computed with it.
+        False where they depend, if only by a rounding, on how the tokens were divided among calls. Then what is
+        computed in another way than usual could change an answer: nothing is drafted, and less is kept of a prompt.
         """
 
     def new_state(self) -> State:
@@ -200,10 +200,10 @@ class BranchingModel(Model, Protocol):
 
 
 class PromptCache(Protocol):
-    """Keeps the keys and values of prompts from one request to the next.
+    """Keeps keys and values from one request to the next; a warm run must equal a cold one to the bit.
 
-    Prefill always goes in pieces that end at multiples of the model's `piece_tokens`. A cache that keeps only whole
-    such pieces, and nothing decoded, makes a warm run equal a cold one to the bit.
+    Prefill always goes in pieces that end at multiples of the model's `piece_tokens`. Of a model that is not `exact`
+    only whole such pieces may be kept, and nothing decoded.
     """
 
     def acquire(self, token_ids: Sequence[int]) -> tuple[State, int]:
@@ -213,7 +213,7 @@ class PromptCache(Protocol):
         """
 
     def release(self, token_ids: Sequence[int], state: OwnState) -> None:
-        """Give the state back; it begins with `token_ids` (of the prompt) and may hold decoded tokens after them.
+        """Give the state back; it begins with `token_ids` and may hold other tokens after them.
 
         Not called after a failure: such a state may be unsound.
         """

@@ -68,15 +68,15 @@ def tasks(draw: st.DrawFn) -> Task:
     return Task(prompt, limit, temperature, seed=7, logprobs=draw(st.booleans()))
 
 
-@given(task=tasks(), draft_tokens=st.integers(1, 7), randomness=st.integers(0, 2**16))
+@given(task=tasks(), randomness=st.integers(0, 2**16))
 @settings(max_examples=150, deadline=None)
-def test_answers_are_the_same_with_and_without(directory: Path, task: Task, draft_tokens: int, randomness: int) -> None:
+def test_answers_are_the_same_with_and_without(directory: Path, task: Task, randomness: int) -> None:
     """Guards exactness: greedy and sampled, tokens, log-probabilities and reasons to end; never more passes."""
     tokenizer = load_tokenizer(directory)
     outcomes, calls = [], []
-    for most in (0, draft_tokens):
+    for exact in (False, True):
         model = ChatteringModel(directory, tokenizer, randomness)
-        model.draft_tokens = most
+        model.exact = exact
         result, events = run(Engine(model, tokenizer), task)
         outcomes.append((replace(result, timings=NO_TIMINGS), [event.token_ids for event in events]))
         calls.append(model.calls)
@@ -117,9 +117,9 @@ def real(smollm2_dir: Path) -> Engine:
 def test_on_the_real_model_too(task: Task, real: Engine) -> None:
     """Guards that a drafted run equals one without to the bit, on the kernels that verify several tokens at once."""
     outcomes = []
-    for most in (0, real.model.draft_tokens):
+    for exact in (False, True):
         model = WrappedModel(real.model)
-        model.draft_tokens = most
+        model.exact = exact
         result, events = run(Engine(model, real.tokenizer), task)
         outcomes.append((replace(result, timings=NO_TIMINGS), [event.token_ids for event in events]))
     assert outcomes[0] == outcomes[1]
@@ -136,7 +136,7 @@ def test_copied_text_takes_few_passes(real: Engine) -> None:
 
 def test_drafts_that_are_never_right_stop() -> None:
     """Guards the price of guessing where it does not pay: of 1,000 tokens few are guessed at."""
-    lookup = PromptLookup([1, 2, 3] * 10, 5)
+    lookup = PromptLookup([1, 2, 3] * 10)
     guessed = 0
     for _ in range(300):
         lookup.append([1, 2, 3])
@@ -149,7 +149,7 @@ def test_drafts_that_are_never_right_stop() -> None:
 
 def test_drafts_that_are_right_again_come_back() -> None:
     """Guards against guessing that rests for good after some bad luck."""
-    lookup = PromptLookup([1, 2, 3] * 10, 5)
+    lookup = PromptLookup([1, 2, 3] * 10)
     for _ in range(10):
         if drafts := lookup.draft(100):
             lookup.judge(len(drafts), 0)
@@ -188,12 +188,12 @@ def test_drafts_that_are_right_again_come_back() -> None:
 )
 def test_what_followed_before_is_guessed(text: list[int], limit: int, expected: list[int]) -> None:
     """Guards the look-up: the longest match first, then the latest, cut to the limit."""
-    assert list(PromptLookup(text, 5).draft(limit)) == expected
+    assert list(PromptLookup(text).draft(limit)) == expected
 
 
 def test_the_reference_path_does_not_draft(smollm2_dir: Path) -> None:
     """Guards greedy answers of the float32 path: a matrix product of torch rounds by how many rows it has."""
     engine = load_engine(EngineOptions(smollm2_dir, "float32", 1, 2048, 0))
     _, events = run(engine, Task((Message("user", COPY),), 8, 0.0))
-    assert engine.model.draft_tokens == 0
+    assert not engine.model.exact
     assert {event.source for event in events} == {Source.SAMPLED}

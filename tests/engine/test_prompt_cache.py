@@ -23,8 +23,10 @@ class TokenModel:
     vocab_size = 1000
     context_tokens = 1000
     piece_tokens = PIECE
-    draft_tokens = 0
     shortens = True
+
+    def __init__(self, *, exact: bool = False) -> None:
+        self.exact = exact
 
     def new_state(self) -> Tokens:
         """As the port says."""
@@ -90,6 +92,19 @@ def test_decoded_tokens_are_not_kept(cache: PrefixCache) -> None:
     """They were computed one by one, which another model need not do to the same bits."""
     run(cache, PROMPT[:8], answer=(5, 6, 7, 8))
     assert run(cache, (*PROMPT[:8], 5, 6, 7, 8, 9)) == 8
+
+
+def test_of_an_exact_model_everything_is_found_again() -> None:
+    """Its logits do not depend on how tokens are divided among calls, so any beginning will do, an answer's too."""
+    cache = PrefixCache(TokenModel(exact=True), 100)
+    run(cache, PROMPT)
+    assert run(cache, PROMPT) == 10
+    assert run(cache, (*PROMPT[:6], 1)) == 6
+    state, cached = cache.acquire(PROMPT)
+    assert isinstance(state, Tokens)
+    state.ids += [*PROMPT[cached:], 7, 8, 9]
+    cache.release([*PROMPT, 7, 8], state)
+    assert run(cache, (*PROMPT, 7, 8, 9, 1)) == 13
 
 
 def test_a_kept_state_never_changes(cache: PrefixCache) -> None:
@@ -162,10 +177,14 @@ def test_zero_bytes_and_states_that_cannot_be_shortened_mean_no_cache() -> None:
     assert prompt_cache(model, 1) is None
 
 
-@given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=30), max_size=25), st.integers(0, 60))
-def test_whatever_runs_the_states_are_right_and_the_bound_holds(prompts: list[list[int]], bound: int) -> None:
+@given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=30), max_size=25), st.integers(0, 60), st.booleans())
+def test_whatever_runs_the_states_are_right_and_the_bound_holds(
+    prompts: list[list[int]],
+    bound: int,
+    exact: bool,  # noqa: FBT001 - drawn
+) -> None:
     """`run` compares each state with its prompt; prompts of two tokens share prefixes of all lengths."""
-    cache = PrefixCache(TokenModel(), bound)
+    cache = PrefixCache(TokenModel(exact=exact), bound)
     for prompt in prompts:
         assert run(cache, prompt) < len(prompt)
         assert cache.used_bytes <= bound

@@ -18,7 +18,7 @@ class WrappedModel:
         self.vocab_size = model.vocab_size
         self.context_tokens = model.context_tokens
         self.piece_tokens = model.piece_tokens
-        self.draft_tokens = model.draft_tokens
+        self.exact = model.exact
 
     def new_state(self) -> State:
         """As the port says."""

@@ -36,7 +36,7 @@ class SuccessorModel:
     """Each token is followed by the one that the script says. Each `extend` call takes `seconds`."""
 
     piece_tokens = PIECE_TOKENS
-    draft_tokens = 0
+    exact = False
 
     def __init__(self, directory: Path, context_tokens: int, seconds: float) -> None:
         self._rows = np.ascontiguousarray(load_file(directory / "model.safetensors")["lm_head.weight"].T)
