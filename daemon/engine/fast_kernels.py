@@ -10,14 +10,18 @@ import numpy as np
 
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
-from daemon.engine.fast_memory import float_of_bits, floats, integers, load_int8
-from daemon.engine.fast_records import PANEL_TERMS
-from daemon.engine.fast_vector import TILE_ROWS, convert_int8, make_tile
+from daemon.engine.fast_memory import bits_of_floats, float_of_bits, floats, integers, load_int8, short_integers
+from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS, INT4, PANEL_TERMS, ROUNDED_BYTES, STEP_OFFSET
+from daemon.engine.fast_vector import TILE_ROWS, convert_int8, make_group_tile, make_tile
 
 F = np.float32
 
+_LARGEST_INTEGER = 32767
+"""What the largest activation of a group becomes."""
+
 _q1, _q2, _q3, _q4, _q5, _q6 = (make_tile(rows, quantized=True) for rows in range(1, TILE_ROWS + 1))
 _f1, _f2, _f3, _f4, _f5, _f6 = (make_tile(rows, quantized=False) for rows in range(1, TILE_ROWS + 1))
+_g1, _g4 = (make_group_tile(rows) for rows in (1, 4))
 
 
 @compiled
@@ -82,24 +86,73 @@ def clear(address: Any, count: Any) -> None:
 
 
 @compiled
-def block_products(x: Any, width: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
-    """Unscaled products of `rows` rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
+def round_group(x: Any, rounded: Any) -> None:
+    """32 activations as int16 (`ROUNDED_BYTES`): each is off by 1.6e-5 of the largest at most.
 
-    Few rows are multiplied with the int8 weights directly; for many, weights are first converted, a part at a time.
+    A group without a value above 1e-30 counts as zeros. An infinity or NaN makes every product NaN.
+    """
+    bits, values, integers = (
+        bits_of_floats(x, GROUP_TERMS),
+        floats(x, GROUP_TERMS),
+        short_integers(rounded, GROUP_TERMS),
+    )
+    largest_bits = np.int32(0)
+    for i in range(GROUP_TERMS):
+        largest_bits = max(largest_bits, bits[i] & np.int32(0x7FFFFFFF))
+    largest = float_of_bits(largest_bits)
+    inverse = F(0) if largest < F(1e-30) else F(_LARGEST_INTEGER) / largest
+    total = 0
+    for i in range(GROUP_TERMS):
+        integers[i] = np.int16(np.rint(values[i] * inverse))
+        total += integers[i]
+    step = largest / F(_LARGEST_INTEGER)
+    factors = floats(rounded + STEP_OFFSET, 2)
+    factors[0], factors[1] = step, F(total) * step
+
+
+@compiled
+def round_row(e: Any, x: Any, row: Any, matrix: Any) -> None:
+    """Row `row` of x into `rounded`, if the matrix that reads it next is int4."""
+    if matrix.kind == INT4:
+        groups = matrix.columns // GROUP_TERMS
+        for number in range(row * groups, (row + 1) * groups):
+            round_group(x + 4 * GROUP_TERMS * number, e.rounded + ROUNDED_BYTES * number)
+
+
+@compiled
+def grouped_products(rounded: Any, rows: Any, matrix: Any, block: Any, products: Any) -> None:
+    """Products of rounded rows with 16 rows of an int4 matrix into `products`, `[rows, 16]`."""
+    groups = matrix.columns // GROUP_TERMS
+    weights, width, in_fours = matrix.address + block * groups * GROUP_BYTES, groups * ROUNDED_BYTES, rows // 4 * 4
+    for row in range(0, in_fours, 4):
+        _g4(rounded + row * width, width, weights, groups, products + 4 * row * LANES, LANES)
+    for row in range(in_fours, rows):
+        _g1(rounded + row * width, width, weights, groups, products + 4 * row * LANES, LANES)
+
+
+@compiled
+def block_products(e: Any, x: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
+    """Products, unscaled if int8, of `rows` rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
+
+    For int4, x must stand in `rounded`. Few rows are multiplied with the int8 weights directly; for many, weights are
+    first converted, a part at a time.
     """
     columns = matrix.columns
     weights = matrix.address + block * columns * LANES
     clear(products, rows * LANES)
+    if matrix.kind == INT4:
+        grouped_products(e.rounded, rows, matrix, block, products)
+        return
     if rows <= TILE_ROWS:
-        add_quantized_tile(rows, x, width, weights, columns, products)
+        add_quantized_tile(rows, x, columns, weights, columns, products)
         return
     for first in range(0, columns, PANEL_TERMS):
         terms = min(PANEL_TERMS, columns - first)
         convert_int8(weights + first * LANES, panel, terms * LANES)
         for row in range(0, rows, TILE_ROWS):
-            at = x + 4 * (row * width + first)
+            at = x + 4 * (row * columns + first)
             tile_rows = min(TILE_ROWS, rows - row)
-            add_float_tile(tile_rows, at, width, panel, 4 * LANES, terms, products + 4 * row * LANES, LANES)
+            add_float_tile(tile_rows, at, columns, panel, 4 * LANES, terms, products + 4 * row * LANES, LANES)
 
 
 @compiled
@@ -120,7 +173,7 @@ def project_task(
 ) -> None:
     """16 columns of `out = x @ matrix.T + bias`, or of `out += ...`; out has rows of `width`."""
     products = own_products(e, member)
-    block_products(x, matrix.columns, rows, matrix, block, products, own_panel(e, member))
+    block_products(e, x, rows, matrix, block, products, own_panel(e, member))
     column = block * LANES
     lanes = min(LANES, width - column)
     scales = floats(e.scales + 4 * (matrix.first_row + column), lanes)
@@ -139,8 +192,8 @@ def gate_task(e: Any, member: Any, matrix: Any, pair: Any) -> None:
     gates = own_products(e, member)
     ups = gates + 4 * e.row_limit * LANES
     panel = own_panel(e, member)
-    block_products(e.normed, e.hidden, e.rows, matrix, 2 * pair, gates, panel)
-    block_products(e.normed, e.hidden, e.rows, matrix, 2 * pair + 1, ups, panel)
+    block_products(e, e.normed, e.rows, matrix, 2 * pair, gates, panel)
+    block_products(e, e.normed, e.rows, matrix, 2 * pair + 1, ups, panel)
     lanes, first = min(LANES, e.inner - pair * LANES), matrix.first_row + 2 * pair * LANES
     scales, biases = floats(e.scales + 4 * first, 2 * LANES), floats(e.biases + 4 * first, 2 * LANES)
     for row in range(e.rows):
@@ -164,11 +217,12 @@ def normalize(x: Any, factors: Any, epsilon: Any, out: Any) -> None:
 
 
 @compiled
-def normalize_task(e: Any, number: Any, source: Any, row: Any) -> None:
-    """The norm of row `source` of the states into row `row` of `normed`."""
+def normalize_task(e: Any, number: Any, source: Any, row: Any, matrix: Any) -> None:
+    """The norm of row `source` of the states into row `row` of `normed`, for a matrix to read."""
     size = e.hidden
     factors = floats(e.norms + 4 * number * size, size)
     normalize(floats(e.states + 4 * source * size, size), factors, e.epsilon, floats(e.normed + 4 * row * size, size))
+    round_row(e, e.normed, row, matrix)
 
 
 @compiled

@@ -2,20 +2,27 @@
 
 Every matrix has N rows (outputs) and K columns (inputs). Names, for each layer L:
 
-    layers.L.qkv, layers.L.out, layers.L.gate_up, layers.L.down: each `.weight`, `.scale` and, where the checkpoint has
-    one, `.bias` (float32, `[N]`). qkv holds the rows of query, key and value; gate_up alternates 16 rows of the gate
-    with the same 16 rows of the up projection
+    layers.L.qkv, layers.L.out, layers.L.gate_up, layers.L.down: each `.weight`, `.scale` if int8 and, where the
+    checkpoint has one, `.bias` (float32, `[N]`). qkv holds the rows of query, key and value; gate_up alternates 16
+    rows of the gate with the same 16 rows of the up projection
     layers.L.attention_norm, layers.L.mlp_norm and, with head norms, layers.L.query_norm, layers.L.key_norm: float32
     embedding, and head where it is not tied to the embedding: `.weight`, `.scale`
     norm: float32
+
+Of int4 weights, out and gate_up are int4, two thirds of the layers' weights; the rest is int8: down and the values lose
+most at four bits (tests/bench/LOG.md), and so is a matrix whose columns are no multiple of 32.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daemon.engine.fast_checkpoint import Checkpoint
 from daemon.engine.fast_config import LANES, FastConfig
+from daemon.engine.fast_records import GROUP_TERMS
 from daemon.errors import ConfigurationError
+
+_ROBUST = (".out", ".gate_up")
+"""The matrices that may be int4."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,8 @@ class Matrix:
     """A quantised matrix, made of one or more of the checkpoint's.
 
     `sources` are their names without `.weight`, `rows` the rows of each. The parts follow each other, or
-    `interleaved` alternates blocks of 16 rows of each; either way every part is padded to whole blocks.
+    `interleaved` alternates blocks of 16 rows of each; either way every part is padded to whole blocks. `kind` is
+    `int8` or `int4`.
     """
 
     name: str
@@ -31,6 +39,7 @@ class Matrix:
     rows: tuple[int, ...]
     columns: int
     interleaved: bool = False
+    kind: str = "int8"
 
     @property
     def blocks(self) -> int:
@@ -52,14 +61,14 @@ def blocks_of(rows: int) -> int:
     return -(-rows // LANES)
 
 
-def matrices_and_vectors(config: FastConfig, checkpoint: Checkpoint) -> list[Matrix | Vector]:
-    """All parts of a model in the order they are written in.
+def matrices_and_vectors(config: FastConfig, checkpoint: Checkpoint, kind: str) -> list[Matrix | Vector]:
+    """All parts of a model in weights of a kind, in the order they are written in.
 
     Raises ConfigurationError where the checkpoint's shapes are not those of its `config.json`.
     """
     parts: list[Matrix | Vector] = [Matrix("embedding", ("model.embed_tokens",), (config.vocab_size,), config.hidden)]
     for layer in range(config.layers):
-        parts += _layer(config, layer)
+        parts += [_in_kind(part, kind) for part in _layer(config, layer)]
     parts.append(Vector("norm", "model.norm.weight", config.hidden))
     if has_own_head(config, checkpoint):
         parts.append(Matrix("head", ("lm_head",), (config.vocab_size,), config.hidden))
@@ -73,6 +82,13 @@ def matrices_and_vectors(config: FastConfig, checkpoint: Checkpoint) -> list[Mat
 def has_own_head(config: FastConfig, checkpoint: Checkpoint) -> bool:
     """Whether the logits come from a matrix other than the embedding; one that is not there is tied."""
     return not config.tied and "lm_head.weight" in checkpoint
+
+
+def _in_kind(part: Matrix | Vector, kind: str) -> Matrix | Vector:
+    """A part of a layer, in the kind of weights that is wanted if it is a matrix that bears it."""
+    if isinstance(part, Matrix) and part.name.endswith(_ROBUST) and part.columns % GROUP_TERMS == 0:
+        return replace(part, kind=kind)
+    return part
 
 
 def _layer(config: FastConfig, layer: int) -> Iterator[Matrix | Vector]:

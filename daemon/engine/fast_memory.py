@@ -17,6 +17,7 @@ _ORDER = "seq_cst"
 _ENGINE, _MATRIX, _SEGMENT = (numba.from_dtype(kind) for kind in (ENGINE, MATRIX, SEGMENT))
 _pointer: Any = types.CPointer  # it has no annotations
 _FLOATS, _INTEGERS = _pointer(types.float32), _pointer(types.int64)
+_SHORTS, _WORDS = _pointer(types.int16), _pointer(types.int32)
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 """libc: let another thread have this core."""
@@ -42,6 +43,7 @@ def _reference(kind: Any) -> Any:
 engine_at, matrix_at, segment_at = _reference(_ENGINE), _reference(_MATRIX), _reference(_SEGMENT)
 """The record (`fast_records`) at an address."""
 _floats_at, _integers_at = _reference(_FLOATS), _reference(_INTEGERS)
+_shorts_at, _words_at = _reference(_SHORTS), _reference(_WORDS)
 
 
 @compiled
@@ -54,6 +56,18 @@ def floats(address: Any, count: Any) -> Any:
 def integers(address: Any, count: Any) -> Any:
     """The `count` int64 at an address, as an array."""
     return carray(_integers_at(address), count)
+
+
+@compiled
+def short_integers(address: Any, count: Any) -> Any:
+    """The `count` int16 at an address, as an array."""
+    return carray(_shorts_at(address), count)
+
+
+@compiled
+def bits_of_floats(address: Any, count: Any) -> Any:
+    """The `count` float32 at an address, as an array of their representations, int32."""
+    return carray(_words_at(address), count)
 
 
 @instruction

@@ -1,9 +1,10 @@
 """Quantises rows of weights and arranges them for the kernels.
 
-A block of 16 rows stands side by side: a row is a vector lane, so no sum crosses lanes. Weight-only and symmetric:
+A block of 16 rows stands side by side: a row is a vector lane, so no sum crosses lanes.
 
     int8: `weight` int8 `[blocks, K, 16]`, `scale` float32 `[blocks, 16]`; a weight is `weight * scale`, and the
     largest of a row is 127 or -127
+    int4: `weight` uint8 `[blocks, K / 32, 320]`, scales included (`fast_int4`)
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,9 @@ import numpy as np
 from daemon.engine.fast_checkpoint import Checkpoint, Floats
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_file import Array, TensorSpec
+from daemon.engine.fast_int4 import quantize_int4
 from daemon.engine.fast_layout import Matrix, Vector, blocks_of
+from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS
 from daemon.errors import ConfigurationError
 
 _CHUNK_ITEMS = 4_000_000
@@ -24,10 +27,14 @@ def specs_of(part: Matrix | Vector, checkpoint: Checkpoint) -> list[TensorSpec]:
     """The file's tensors that a part becomes."""
     if isinstance(part, Vector):
         return [TensorSpec(part.name, "F32", (part.size,))]
-    specs = [
-        TensorSpec(f"{part.name}.weight", "I8", (part.blocks, part.columns, LANES)),
-        TensorSpec(f"{part.name}.scale", "F32", (part.blocks, LANES)),
-    ]
+    if part.kind == "int4":
+        groups = part.columns // GROUP_TERMS
+        specs = [TensorSpec(f"{part.name}.weight", "U8", (part.blocks, groups, GROUP_BYTES))]
+    else:
+        specs = [
+            TensorSpec(f"{part.name}.weight", "I8", (part.blocks, part.columns, LANES)),
+            TensorSpec(f"{part.name}.scale", "F32", (part.blocks, LANES)),
+        ]
     if _has_bias(part, checkpoint):
         specs.append(TensorSpec(f"{part.name}.bias", "F32", (part.blocks, LANES)))
     return specs
@@ -45,10 +52,14 @@ def pack(part: Matrix | Vector, checkpoint: Checkpoint) -> Iterator[tuple[str, A
     for rows in _row_chunks(part, checkpoint):
         if not np.isfinite(rows).all():
             raise ConfigurationError(f"a weight of {part.sources[0]} is not a finite number")
-        weight, scale = quantize_int8(rows)
-        scales.append(scale)
-        yield f"{part.name}.weight", weight
-    yield f"{part.name}.scale", np.concatenate(scales)
+        if part.kind == "int4":
+            yield f"{part.name}.weight", quantize_int4(rows)
+        else:
+            weight, scale = quantize_int8(rows)
+            scales.append(scale)
+            yield f"{part.name}.weight", weight
+    if scales:
+        yield f"{part.name}.scale", np.concatenate(scales)
     if _has_bias(part, checkpoint):
         yield f"{part.name}.bias", _bias(part, checkpoint)
 

@@ -8,7 +8,18 @@ import numpy as np
 from daemon.engine.fast_checkpoint import Floats
 from daemon.engine.fast_config import LANES, FastConfig, rope_tables
 from daemon.engine.fast_file import Array
-from daemon.engine.fast_records import ENGINE, MATRIX, PAGE_TOKENS, PANEL_TERMS, SEGMENT, Records
+from daemon.engine.fast_records import (
+    ENGINE,
+    GROUP_TERMS,
+    INT4,
+    INT8,
+    MATRIX,
+    PAGE_TOKENS,
+    PANEL_TERMS,
+    ROUNDED_BYTES,
+    SEGMENT,
+    Records,
+)
 from daemon.engine.fast_state import FastState
 from daemon.engine.fast_team import new_control
 from daemon.engine.fast_vector import TILE_ROWS
@@ -97,12 +108,13 @@ def _weights(tensors: Mapping[str, Array], config: FastConfig, context_tokens: i
     layers = [f"layers.{layer}." for layer in range(config.layers)]
     names = [layer + name for layer in layers for name in _LAYER_MATRICES]
     names += ["embedding", "head" if "head.weight" in tensors else "embedding"]
-    scales = [tensors[f"{name}.scale"].ravel() for name in names]
+    weights = [tensors[f"{name}.weight"] for name in names]
+    scales = [_row_scales(tensors.get(f"{name}.scale"), weight) for name, weight in zip(names, weights, strict=True)]
     biases = [tensors.get(f"{name}.bias", np.zeros_like(scale)) for name, scale in zip(names, scales, strict=True)]
     ones = np.ones(config.head_dim, np.float32)
     cosines, sines = rope_tables(config, context_tokens)
     return {
-        "matrices": _matrices([tensors[f"{name}.weight"] for name in names]),
+        "matrices": _matrices(weights),
         "scales": np.concatenate(scales),
         "biases": np.concatenate([bias.ravel() for bias in biases]),
         "norms": np.stack([*(tensors[layer + name] for layer in layers for name in _LAYER_NORMS), tensors["norm"]]),
@@ -112,13 +124,23 @@ def _weights(tensors: Mapping[str, Array], config: FastConfig, context_tokens: i
     }
 
 
+def _row_scales(scales: Array | None, weight: Array) -> Array:
+    """A scale for each row; int4 weights hold their own."""
+    return np.ones(len(weight) * LANES, np.float32) if scales is None else scales.ravel()
+
+
 def _matrices(weights: Sequence[Array]) -> Records:
     first_rows = itertools.accumulate((len(weight) * LANES for weight in weights), initial=0)
     entries = [
-        (weight.ctypes.data, len(weight), weight.shape[1], first)
+        (weight.ctypes.data, len(weight), *_columns_and_kind(weight), first)
         for weight, first in zip(weights, first_rows, strict=False)
     ]
     return np.array(entries, MATRIX)
+
+
+def _columns_and_kind(weight: Array) -> tuple[int, int]:
+    is_int4 = weight.dtype == np.uint8
+    return (weight.shape[1] * GROUP_TERMS, INT4) if is_int4 else (weight.shape[1], INT8)
 
 
 def _job_arrays(rows: int) -> dict[str, Array]:
@@ -142,6 +164,7 @@ def _scratch(config: FastConfig, rows: int, context_tokens: int, members: int) -
         "query": (config.kv_heads, rows, config.heads // config.kv_heads, config.head_dim),
         "mixed": (rows, config.query_size),
         "gated": (rows, config.inner),
+        "rounded": (rows, max(config.hidden, config.query_size) // GROUP_TERMS, ROUNDED_BYTES // 4),
         "products": (members, 2, rows, LANES),
         "panels": (members, PANEL_TERMS, LANES),
         "scores": (members, TILE_ROWS, _seen_limit(context_tokens)),

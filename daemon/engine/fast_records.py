@@ -15,12 +15,27 @@ PAGE_TOKENS = 64
 PANEL_TERMS = 512
 """Columns of a weight block that are converted to float32 at a time: 32 KB, which stays in the nearest caches."""
 
+GROUP_TERMS = 32
+"""Columns of an int4 matrix that share a scale and a least value in a row."""
+
+GROUP_BYTES = 320
+"""A group of 16 int4 rows: their scales, then their least values, bfloat16, then four words a row, uint32 `[4, 16]`.
+Nibble s of a half word p (0 the lower) of word t holds column `8 t + 2 s + p`. A weight is `nibble * scale + least`."""
+
+ROUNDED_BYTES = 72
+"""A group of an activation row that is multiplied with int4 weights: int16 `[32]`, at STEP_OFFSET what one is worth and
+what all together are worth, float32."""
+STEP_OFFSET = 64
+
+INT8, INT4 = 0, 1
+"""Kinds of a matrix."""
+
 QKV, OUT, GATE_UP, DOWN = 0, 1, 2, 3
 MATRICES_PER_LAYER = 4
 """A layer's matrices in `ENGINE.matrices`; behind the last layer's follow the embedding and the head."""
 
-MATRIX = np.dtype([("address", np.int64), ("blocks", np.int64), ("columns", np.int64), ("first_row", np.int64)])
-"""A quantised matrix: its weights, its blocks of 16 rows, its columns, and where its scales and biases begin."""
+MATRIX = np.dtype([(name, np.int64) for name in ("address", "blocks", "columns", "kind", "first_row")])
+"""A quantised matrix: its weights, blocks of 16 rows, columns, INT8 or INT4, where its scales and biases begin."""
 
 SEGMENT = np.dtype([("first_row", np.int64), ("rows", np.int64), ("start", np.int64), ("table", np.int64)])
 """New tokens that continue one sequence: their rows, the first one's position, the array of its pages' addresses."""
@@ -29,7 +44,20 @@ _SHAPE = ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab_s
 _WEIGHTS = ("matrices", "scales", "biases", "norms", "head_norms", "cosines", "sines")
 _JOB = ("rows", "segment_count", "longest_segment", "first_wanted", "wanted", "logits")
 _JOB_ARRAYS = ("tokens", "positions", "pages", "segments")
-_SCRATCH = ("states", "normed", "qkv", "query", "mixed", "gated", "products", "panels", "scores", "totals", "mixes")
+_SCRATCH = (
+    "states",
+    "normed",
+    "qkv",
+    "query",
+    "mixed",
+    "gated",
+    "rounded",
+    "products",
+    "panels",
+    "scores",
+    "totals",
+    "mixes",
+)
 
 ENGINE = np.dtype(
     [
@@ -49,7 +77,8 @@ Job: how many rows (new tokens) there are, in how many segments, the longest one
 wanted, how many, and where they go, `[wanted, vocab_size]`; for each row its token, its position and the page that its
 keys and values go to; and the `segments` (SEGMENT).
 Scratch by row: `states` (the residual stream), `normed`, `qkv`, `query` (`[kv head, row, head in its group, head_dim]`,
-so that heads sharing keys lie together), `mixed` (attention's result), `gated`. Scratch by member of the team:
+so that heads sharing keys lie together), `mixed` (attention's result), `gated`, `rounded` (what an int4 matrix reads
+instead of one of them: a row's groups one after the other, as many as the matrix has). Scratch by member of the team:
 `products` `[2, row_limit, 16]`, `panels` `[PANEL_TERMS, 16]`, `scores` `[6, seen_limit]`, `totals` `[6]`,
 `mixes` `[6, head_dim]`.
 """

@@ -4,14 +4,14 @@ from typing import Any
 
 from daemon.engine.fast_attention import attend_task, place_task, tiles_of
 from daemon.engine.fast_jit import compiled
-from daemon.engine.fast_kernels import embed_task, gate_task, normalize_task, project_task
+from daemon.engine.fast_kernels import embed_task, gate_task, normalize_task, project_task, round_row
 from daemon.engine.fast_memory import engine_at, matrix_at
-from daemon.engine.fast_records import DOWN, GATE_UP, MATRICES_PER_LAYER, MATRIX, OUT, QKV
+from daemon.engine.fast_records import DOWN, GATE_UP, INT4, MATRICES_PER_LAYER, MATRIX, OUT, QKV
 from daemon.engine.fast_team import CLOSED, begin, end, finish, leave, take, wait, wait_for_work
 
-_ATTENTION_NORM, _QKV, _PLACE, _ATTEND, _OUT, _MLP_NORM, _GATE, _DOWN = range(8)
-_LAYER_PHASES = 8
-"""Phases of a layer; the embedding is phase 0, so layer L begins with phase 8 * L + 1."""
+_ATTENTION_NORM, _QKV, _PLACE, _ATTEND, _ROUND, _OUT, _MLP_NORM, _GATE, _DOWN = range(9)
+_LAYER_PHASES = 9
+"""Phases of a layer; the embedding is phase 0, so layer L begins with phase 9 * L + 1."""
 _TASKS_PER_MEMBER = 8
 _MATRIX_BYTES = MATRIX.itemsize
 
@@ -29,17 +29,23 @@ def phase_count(e: Any) -> Any:
 
 
 @compiled
+def phase_after(e: Any, phase: Any) -> Any:
+    """The next phase, `phase_count` or more at the end; what attention gives is rounded only for an int4 matrix."""
+    layer, kind = phase // _LAYER_PHASES, phase % _LAYER_PHASES
+    skipped = layer < e.layers and kind == _ROUND and matrix_of(e, phase_matrix(e, layer, kind)).kind != INT4
+    return phase + 2 if skipped else phase + 1
+
+
+@compiled
 def phase_matrix(e: Any, layer: Any, kind: Any) -> Any:
-    """The matrix that a phase multiplies with, by its number; -1 where it multiplies with none."""
+    """The matrix that a phase multiplies with, or prepares the input of, by its number."""
     if layer == e.layers:
         return layer * MATRICES_PER_LAYER + 1
-    if kind == _QKV:
+    if kind <= _QKV:
         return layer * MATRICES_PER_LAYER + QKV
-    if kind == _OUT:
+    if kind <= _OUT:
         return layer * MATRICES_PER_LAYER + OUT
-    if kind == _GATE:
-        return layer * MATRICES_PER_LAYER + GATE_UP
-    return layer * MATRICES_PER_LAYER + DOWN if kind == _DOWN else -1
+    return layer * MATRICES_PER_LAYER + (GATE_UP if kind <= _GATE else DOWN)
 
 
 @compiled
@@ -62,6 +68,12 @@ def is_norm(kind: Any) -> Any:
 
 
 @compiled
+def is_row_by_row(kind: Any) -> Any:
+    """Whether a layer's phase has a task for each row."""
+    return is_norm(kind) or kind == _PLACE or kind == _ROUND  # noqa: PLR1714 - as above
+
+
+@compiled
 def task_count(e: Any, phase: Any) -> Any:
     """Tasks of a phase."""
     if phase == 0:
@@ -71,7 +83,7 @@ def task_count(e: Any, phase: Any) -> Any:
         return e.wanted
     if kind == _ATTEND:
         return e.segment_count * e.kv_heads * tiles_of(e, e.longest_segment)
-    if layer < e.layers and (kind == _PLACE or is_norm(kind)):
+    if layer < e.layers and is_row_by_row(kind):
         return e.rows
     units = units_of(e, layer, kind)
     at_once = units_at_once(e, units)
@@ -102,13 +114,16 @@ def run_task(e: Any, member: Any, phase: Any, task: Any) -> None:
     if phase == 0:
         embed_task(e, matrix_of(e, e.layers * MATRICES_PER_LAYER), task)
     elif layer == e.layers and kind == 0:
-        normalize_task(e, 2 * layer, e.first_wanted + task, task)
+        normalize_task(e, 2 * layer, e.first_wanted + task, task, matrix_of(e, phase_matrix(e, layer, kind)))
     elif layer < e.layers and kind == _PLACE:
         place_task(e, layer, task)
     elif layer < e.layers and kind == _ATTEND:
         attend_task(e, member, layer, task)
     elif layer < e.layers and is_norm(kind):
-        normalize_task(e, 2 * layer + (kind == _MLP_NORM), task, task)
+        matrix = matrix_of(e, phase_matrix(e, layer, kind))
+        normalize_task(e, 2 * layer + (kind == _MLP_NORM), task, task, matrix)
+    elif layer < e.layers and kind == _ROUND:
+        round_row(e, e.mixed, task, matrix_of(e, phase_matrix(e, layer, kind)))
     else:
         units = units_of(e, layer, kind)
         at_once = units_at_once(e, units)
@@ -126,7 +141,8 @@ def compute(e: Any, member: Any) -> None:
         tasks = task_count(e, phase)
         if task < tasks:
             run_task(e, member, phase, task)
-            finish(e.control, phase, tasks, phase_count(e))
+            following = phase_after(e, phase)
+            finish(e.control, tasks, following if following < phase_count(e) else CLOSED)
         else:
             wait(e.control, phase)
 

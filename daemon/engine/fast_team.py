@@ -56,10 +56,9 @@ def take(control: Any) -> tuple[Any, Any]:
 
 
 @compiled
-def finish(control: Any, phase: Any, tasks: Any, phases: Any) -> None:
-    """Report a task done. The last one of a phase opens the next, the last phase closes the step."""
+def finish(control: Any, tasks: Any, following: Any) -> None:
+    """Report a task done. The last one of a phase's `tasks` opens the following phase; CLOSED ends the step."""
     if atomic_add(control + _DONE, 1) == tasks - 1:
-        following = phase + 1 if phase + 1 < phases else CLOSED
         atomic_store(control + _DONE, 0)
         atomic_store(control + _TICKET, following << _PHASE_BITS)
 

@@ -1,7 +1,8 @@
 """Turns a float checkpoint into quantised weights, once: a few rows at a time, never the whole model in memory.
 
 `leveret fetch` calls `quantize_directory`; `open_weights`, which the engine calls, maps what that wrote, and writes it
-first where it is missing. Layout: `fast_layout` (tensors), `fast_pack` (numbers), `fast_file` (the file).
+first where it is missing. Layout: `fast_layout` (tensors), `fast_pack` and `fast_int4` (numbers), `fast_file`
+(the file).
 """
 
 import hashlib
@@ -35,7 +36,7 @@ from daemon.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-KINDS = ("int8",)
+KINDS = ("int8", "int4")
 """The kinds of quantised weights that there are."""
 
 
@@ -96,7 +97,7 @@ class _Quantization:
         self._checkpoint = _open_checkpoint(model_dir, self.path)
         self._parts: Sequence[Matrix | Vector] = ()
         if self._checkpoint is not None:
-            self._parts = matrices_and_vectors(self.config, self._checkpoint)
+            self._parts = matrices_and_vectors(self.config, self._checkpoint, kind)
 
     def load(self) -> dict[str, Array] | None:
         """Map the file; None where there is none, or it is damaged or of another checkpoint or layout."""

@@ -9,6 +9,7 @@ import pytest
 
 from daemon.engine.fast_model import FastModel, load_fast_model
 from daemon.engine.fast_state import FastState
+from daemon.engine.quantize import KINDS
 from tests.support.tiny_models import (
     FAMILIES,
     VOCABULARY,
@@ -30,19 +31,25 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(make_network("qwen2"), tmp_path_factory.mktemp("qwen2"))
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of weights."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def model(model_dir: Path) -> FastModel:
+def model(model_dir: Path, kind: str) -> FastModel:
     """That model on two threads."""
-    return load_fast_model(model_dir, "int8", CONTEXT, 2)
+    return load_fast_model(model_dir, kind, CONTEXT, 2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_transformers_on_the_same_weights(family: str, tmp_path: Path) -> None:
-    """A wrong bias, norm, rotary scaling, head order or padding would give other numbers."""
+def test_logits_are_those_of_transformers_on_the_same_weights(family: str, kind: str, tmp_path: Path) -> None:
+    """A wrong bias, norm, rotary scaling, head order, nibble order or padding would give other numbers."""
     network = make_network(family)
-    fast = load_fast_model(save(network, tmp_path), "int8", CONTEXT, 2)
+    fast = load_fast_model(save(network, tmp_path), kind, CONTEXT, 2)
     logits = fast.extend(fast.new_state(), TOKENS, "all")
-    expected = reference_logits(quantize_network(network), TOKENS)
+    expected = reference_logits(quantize_network(network, kind), TOKENS)
     assert logits.shape == expected.shape
     assert np.abs(expected).max() > 1
     assert np.abs(logits - expected).max() < 1e-3
@@ -58,9 +65,11 @@ def test_pieces_do_not_matter_to_the_bit(model: FastModel, size: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_number_of_threads_does_not_matter_to_the_bit(model_dir: Path, model: FastModel, threads: int) -> None:
+def test_the_number_of_threads_does_not_matter_to_the_bit(
+    model_dir: Path, kind: str, model: FastModel, threads: int
+) -> None:
     """An answer must not change when the quota does."""
-    other = load_fast_model(model_dir, "int8", CONTEXT, threads)
+    other = load_fast_model(model_dir, kind, CONTEXT, threads)
     assert np.array_equal(
         other.extend(other.new_state(), TOKENS, "all"), model.extend(model.new_state(), TOKENS, "all")
     )

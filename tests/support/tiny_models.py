@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 import transformers
 
+from daemon.engine.fast_int4 import dequantize_int4, quantize_int4
 from daemon.engine.fast_pack import dequantize_int8, quantize_int8
 
 VOCABULARY = 203
@@ -66,18 +67,25 @@ def save(network: transformers.PreTrainedModel, directory: Path, dtype: str = "f
     return directory
 
 
-def quantize_network(network: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
-    """Replace every matrix of the network by what is left of it after int8, in place."""
+def quantize_network(network: transformers.PreTrainedModel, kind: str) -> transformers.PreTrainedModel:
+    """Replace every matrix of the network by what is left of it in weights of a kind, in place."""
     with torch.no_grad():
-        for parameter in network.parameters():
+        for name, parameter in network.named_parameters():
             if parameter.ndim == 2:
-                parameter.copy_(torch.from_numpy(_quantized(parameter.numpy())))
+                parameter.copy_(torch.from_numpy(_quantized(parameter.numpy(), in_int4(name, parameter, kind))))
     return network
 
 
-def _quantized(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def in_int4(name: str, parameter: torch.Tensor, kind: str) -> bool:
+    """Whether a matrix of the checkpoint becomes int4: of the layers, all but query, key, value and down that fit."""
+    fits = parameter.shape[1] % 32 == 0
+    return kind == "int4" and fits and any(part in name for part in ("o_proj", "gate_proj", "up_proj"))
+
+
+def _quantized(rows: npt.NDArray[np.float32], is_int4: bool) -> npt.NDArray[np.float32]:  # noqa: FBT001
     padded = np.pad(rows, ((0, -len(rows) % 16), (0, 0)))
-    return dequantize_int8(*quantize_int8(padded))[: len(rows)].copy()
+    restored = dequantize_int4(quantize_int4(padded)) if is_int4 else dequantize_int8(*quantize_int8(padded))
+    return restored[: len(rows)].copy()
 
 
 def reference_logits(network: transformers.PreTrainedModel, token_ids: list[int]) -> npt.NDArray[np.float32]:
