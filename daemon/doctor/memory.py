@@ -8,7 +8,7 @@ _UNLIMITED = 1 << 60
 _COMPILED_BASE_BYTES = 300 << 20
 _TORCH_BASE_BYTES = 600 << 20
 """Interpreter, libraries, tokenizer, buffers: the most that daemons held beside their weights, with some room."""
-_WEIGHT_BYTES = {"int4": 0.625, "int8": 1.05, "bfloat16": 2.0, "float32": 4.0}
+_WEIGHT_BYTES = {"int4": 0.85, "int8": 1.05, "bfloat16": 2.0, "float32": 4.0}
 """Bytes for a parameter, scales included."""
 
 

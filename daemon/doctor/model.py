@@ -3,11 +3,14 @@
 import json
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from daemon.doctor.findings import Finding, fail, ok, warn
-from daemon.engine.fast_config import supports
+from daemon.engine.fast_config import LANES, supports
+from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS
 from daemon.engine.load import DEFAULT_CONTEXT_TOKENS
 from daemon.engine.quantize import KINDS, weights_path
 from daemon.engine.tokenizer import load_tokenizer, read_json
@@ -60,8 +63,6 @@ def _check_kind(settings: Settings, location: ModelLocation) -> tuple[str, Findi
     context_tokens = settings.context_tokens or DEFAULT_CONTEXT_TOKENS
     reason = supports(read_json(location.path / "config.json"), context_tokens)
     kind = settings.weights or ("float32" if reason else "int8")
-    if kind.startswith("int") and kind not in KINDS:
-        return kind, fail("weights", f"{kind}: there are {', '.join(KINDS)}", "set LEVERET_WEIGHTS=int8 or unset it")
     if kind.startswith("int") and reason:
         return kind, fail(
             "weights", f"{kind} do not fit this model: {reason}", "set LEVERET_WEIGHTS=float32 or unset it"
@@ -105,6 +106,12 @@ def _indexed(directory: Path) -> set[str]:
         raise ValueError(f"{path} is no index of a model: {error!r}") from error
 
 
+def _size(entry: Mapping[str, Any]) -> int:
+    """Parameters in a tensor; of int4 weights, which alone are in bytes, a group has more of them than bytes."""
+    size = int(math.prod(entry["shape"]))
+    return size * GROUP_TERMS * LANES // GROUP_BYTES if entry["dtype"] == "U8" else size
+
+
 def _parameters(path: Path) -> int:
     """Number of parameters in a file. Source of the format: safetensors, README (a length, a JSON header, the data)."""
     with path.open("rb") as file:
@@ -114,7 +121,7 @@ def _parameters(path: Path) -> int:
     try:
         tensors = [entry for name, entry in json.loads(header).items() if name != "__metadata__"]
         end = 8 + length + max((entry["data_offsets"][1] for entry in tensors), default=0)
-        parameters = sum(int(math.prod(entry["shape"])) for entry in tensors)
+        parameters = sum(map(_size, tensors))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{path} has no safetensors header; it is damaged") from error
     size = path.stat().st_size

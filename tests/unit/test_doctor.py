@@ -15,6 +15,7 @@ from daemon.doctor.findings import Verdict
 from daemon.doctor.machine import check_clock, check_memory, check_processor, check_threads, clock_is_synchronised
 from daemon.doctor.memory import Memory, read_memory
 from daemon.doctor.model import Weights, check_model, read_weights
+from daemon.engine.quantize import KINDS
 from daemon.settings import Settings, load_settings
 from tests.support.scripted_model import write_scripted_model
 
@@ -178,12 +179,10 @@ def test_weights_that_the_model_does_not_take(monkeypatch: pytest.MonkeyPatch, s
     config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "gpt2"}))
     findings, load = check_model(settings)
     assert (findings[-1].verdict, load and load.kind) == (Verdict.WARN, "float32")
-    monkeypatch.setenv("LEVERET_WEIGHTS", "int8")
-    findings, _ = check_model(load_settings())
-    assert (findings[-1].verdict, findings[-1].advice) == (Verdict.FAIL, "set LEVERET_WEIGHTS=float32 or unset it")
-    monkeypatch.setenv("LEVERET_WEIGHTS", "int4")
-    findings, _ = check_model(load_settings())
-    assert (findings[-1].verdict, findings[-1].advice) == (Verdict.FAIL, "set LEVERET_WEIGHTS=int8 or unset it")
+    for kind in KINDS:
+        monkeypatch.setenv("LEVERET_WEIGHTS", kind)
+        findings, _ = check_model(load_settings())
+        assert (findings[-1].verdict, findings[-1].advice) == (Verdict.FAIL, "set LEVERET_WEIGHTS=float32 or unset it")
 
 
 def test_a_weight_file_that_is_cut_short(settings: Settings) -> None:
@@ -222,6 +221,12 @@ def test_quantised_weights_are_no_second_model(tmp_path: Path) -> None:
     assert read_weights(tmp_path) == Weights(1, NUMBERS.size)
     (tmp_path / "model.safetensors").unlink()
     assert read_weights(tmp_path) == Weights(1, NUMBERS.size)
+
+
+def test_int4_weights_alone_count_as_what_they_hold(tmp_path: Path) -> None:
+    """Guards against bytes taken for parameters: 320 of them hold 512 weights and their levels."""
+    save_file({"a": np.zeros((2, 3, 320), np.uint8), "b": NUMBERS}, tmp_path / "leveret-int4.safetensors")
+    assert read_weights(tmp_path) == Weights(1, 2 * 3 * 512 + NUMBERS.size)
 
 
 def test_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
