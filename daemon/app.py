@@ -18,6 +18,7 @@ from daemon.dead_letters import DeadLetters
 from daemon.engine.engine import Engine
 from daemon.engine.load import EngineOptions, load_engine
 from daemon.engine.thread import EngineThread
+from daemon.errors import ConfigurationError, LeveretError
 from daemon.generator import Generator
 from daemon.health import HealthServer
 from daemon.lifecycle import Lifecycle, State
@@ -47,6 +48,19 @@ def engine_loader(settings: Settings, location: ModelLocation) -> Engine:
     )
 
 
+def warmed(engine: Engine, system_prompt: str | None) -> Engine:
+    """The engine, which has computed the operator's system prompt ahead of the first request.
+
+    Raises ConfigurationError where no request could follow it.
+    """
+    if system_prompt is not None:
+        try:
+            engine.warm(system_prompt)
+        except LeveretError as error:
+            raise ConfigurationError(f"LEVERET_SYSTEM_PROMPT cannot be used: {error}") from error
+    return engine
+
+
 def _resolve(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", value: object) -> None:
     """Set the result of `future` from another thread."""
     loop.call_soon_threadsafe(future.set_result, value)
@@ -57,7 +71,7 @@ class App:
 
     def __init__(self, settings: Settings, location: ModelLocation) -> None:
         self._settings = settings
-        self._thread = EngineThread(lambda: engine_loader(settings, location))
+        self._thread = EngineThread(lambda: warmed(engine_loader(settings, location), settings.system_prompt))
         self._broker = broker = Broker(settings)
         self._model_id = model_id = settings.model_id or location.model_id
         bodies = Bodies(model_id)

@@ -16,6 +16,7 @@ from daemon.engine.track import Track
 from daemon.engine.types import (
     Choice,
     Emit,
+    Message,
     Model,
     OwnState,
     PromptCache,
@@ -98,6 +99,14 @@ class Engine:
         checked, self._checked = self._checked, None
         prepared = checked if checked is not None and checked.task is task else self._prepare(task)
         return self._run(prepared, Stepper(self.model, stop), Answer(self.tokenizer, task.stop, emit))
+
+    def warm(self, system_prompt: str) -> None:
+        """Compute what every prompt behind `system_prompt` begins with, for the prompt cache to keep.
+
+        Raises InvalidRequest, ContextLengthExceeded where no request could follow it.
+        """
+        turns = (Message("system", system_prompt), Message("user", ""))
+        self.generate(Task(turns, max_new_tokens=1, temperature=0.0), lambda: False, lambda _: None)
 
     def _prepare(self, task: Task) -> Prepared:
         if task.stop and task.constraint is not None:

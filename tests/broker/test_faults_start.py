@@ -96,6 +96,9 @@ async def test_what_cannot_work_ends_with_78_and_one_line(  # noqa: PLR0913, PLR
         Unusable(("HEALTH_PORT", str(taken_port)), {"health_port": taken_port}),
         Unusable(("model", "no-such-model"), {"model": "no-such-model"}),
         Unusable(("config.json",), {"model": tmp_path}),
+        Unusable(
+            ("LEVERET_SYSTEM_PROMPT", "exceeds the context"), {"system_prompt": "long " * 20, "context_tokens": 64}
+        ),
         Unusable(("LEVERET_DRAIN_SECONDS", "soon"), {"drain_seconds": "soon"}),
         Unusable(("LEVERET_AMQP_URL",), {"amqp_url": "http://example.org/"}),
     ]

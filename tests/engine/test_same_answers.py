@@ -107,3 +107,13 @@ def test_a_conversation_is_not_computed_again(smollm2_dir: Path) -> None:
     result, _ = run(engine, first)
     found = continued(engine, first)
     assert found > result.usage.prompt_tokens + result.usage.completion_tokens / 2
+
+
+def test_the_operators_system_prompt_is_computed_ahead(smollm2_dir: Path) -> None:
+    """The first request behind it pays for its own words only, and gets the same answer."""
+    engine = load_engine(EngineOptions(smollm2_dir, "int8", 2, 2048, 1 << 26))
+    cold, _ = tokens_of(cached(engine), TASKS["json"])
+    engine.warm(INSTRUCTION)
+    tokens, found = tokens_of(engine, TASKS["json"])
+    assert tokens == cold
+    assert found > len(engine.tokenizer.encode_continuation(INSTRUCTION))
