@@ -84,7 +84,9 @@ class Settings(BaseSettings):
         None, ge=16, description="Prompt plus answer; default: the model's, 8192 at most."
     )
     prompt_cache_bytes: int = Field(268_435_456, ge=0, description="Memory for cached prompt prefixes; 0 is off.")
-    system_prompt: str | None = Field(None, description="Put first where a request has no system message; computed at the start.")
+    system_prompt: str | None = Field(
+        None, description="Put first where a request has no system message; computed at the start."
+    )
 
     max_seconds: float = Field(300.0, gt=0, le=86_400, description="Largest and default time budget of a request.")
     drain_seconds: float = Field(25.0, ge=0, le=86_400, description="Time the running request gets at shutdown.")
