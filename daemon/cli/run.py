@@ -50,6 +50,7 @@ def run() -> None:
 def _serve(settings: Settings) -> None:
     location = _locate(settings)
     os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one prompt at a time: no thread for each core of the host
     from daemon.app import App  # noqa: PLC0415 - seconds of imports, after the cheap checks
 
     async def serve() -> None:
