@@ -1,11 +1,16 @@
 """Which models the fast engine takes, from their config.json alone, and what it reads there."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from daemon.engine.fast_config import read_fast_config, rope_tables, supports
+from daemon.engine.load import EngineOptions, load_model
+from daemon.engine.quantize import KINDS
+from daemon.errors import ConfigurationError
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -72,6 +77,14 @@ def test_these_are_refused_with_a_reason(changes: dict[str, Any], reason: str | 
     """What the kernels do not compute must go to the reference model, never give wrong answers."""
     found = supports({**LLAMA, **changes}, CONTEXT)
     assert found is None if reason is None else found is not None and reason in found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_that_the_family_does_not_have_ends_the_start(kind: str, tmp_path: Path) -> None:
+    """Asked for by name, it must not be replaced in silence; the sentence says what to set instead."""
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "model_type": "gemma3"}), "utf-8")
+    with pytest.raises(ConfigurationError, match=f"weights '{kind}' do not fit .*'gemma3'.*; use float32"):
+        load_model(EngineOptions(tmp_path, kind, 1, 64, 0))
 
 
 def test_a_mistral_without_a_window_field_has_the_familys_own() -> None:
