@@ -21,6 +21,10 @@ from schemas.names import REQUEST_QUEUE, prefix_of
 _PREFIX = "LEVERET_"
 _REPLY_TO_ALLOW = r"amq\.rabbitmq\.reply-to\..*|amq\.gen-.*|(?!amq\.).*"
 
+_SOURCES = SettingsConfigDict(
+    env_prefix=_PREFIX, env_file=".env", env_file_encoding="utf-8", env_ignore_empty=True, extra="ignore"
+)
+
 _AmqpName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 
 
@@ -32,16 +36,7 @@ def _default_daemon_id() -> str:
 class Settings(BaseSettings):
     """Everything an operator can set; every name takes the prefix `LEVERET_`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_file=".env",
-        env_file_encoding="utf-8",
-        env_ignore_empty=True,
-        extra="ignore",
-        frozen=True,
-        validate_default=True,
-        allow_inf_nan=False,
-    )
+    model_config = SettingsConfigDict(**_SOURCES, frozen=True, validate_default=True, allow_inf_nan=False)
 
     amqp_url: SecretStr = Field(
         SecretStr("amqp://guest:guest@localhost:5672/"),
@@ -146,9 +141,17 @@ class Settings(BaseSettings):
         return prefix_of(self.queue)
 
 
+class _SecretsPlace(BaseSettings):
+    """The one setting that must be known before the others are read; `.env` may say it too."""
+
+    model_config = _SOURCES
+
+    secrets_dir: str | None = None
+
+
 def _secrets_dir() -> str | None:
     """The configured secrets directory, else systemd's credentials, else none."""
-    chosen = os.environ.get(f"{_PREFIX}SECRETS_DIR") or os.environ.get("CREDENTIALS_DIRECTORY")
+    chosen = _SecretsPlace().secrets_dir or os.environ.get("CREDENTIALS_DIRECTORY")
     if chosen and not Path(chosen).is_dir():
         raise ConfigurationError(f"{_PREFIX}SECRETS_DIR: {chosen!r} is not a directory; create it or unset the setting")
     return chosen

@@ -76,6 +76,13 @@ def test_environment_wins_over_env_file_wins_over_secrets(elsewhere: Path, monke
     assert load_settings().queue == "env.requests"
 
 
+def test_the_secrets_directory_may_be_named_in_the_env_file(elsewhere: Path) -> None:
+    """It was shown by `leveret config` and then not read."""
+    (elsewhere / "leveret_amqp_url").write_text("amqp://u:p@secret-host/")
+    (elsewhere / ".env").write_text(f"LEVERET_SECRETS_DIR={elsewhere}\n")
+    assert "secret-host" in load_settings().amqp_url.get_secret_value()
+
+
 def test_systemd_credentials_are_a_secrets_directory(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`LoadCredential=` puts files there; the unit sets nothing else."""
     (elsewhere / "leveret_amqp_url").write_text("amqp://u:p@credential-host/")
