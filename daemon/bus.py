@@ -70,6 +70,10 @@ class Envelope:
         found = {name: self.headers.get(name) for name in ("traceparent", "tracestate")}
         return {name: value for name, value in found.items() if isinstance(value, str) and len(value) <= TRACE_LENGTH}
 
+    def log_names(self, attempt: int) -> dict[str, Any]:
+        """What every log line about this request carries (contract, section 5)."""
+        return {"correlation_id": self.echo_id, "attempt": attempt} | self.trace
+
 
 class Delivery(Protocol):
     """A replaceable handle on a request: the broker's current delivery of it.

@@ -60,9 +60,13 @@ class DeadLetters:
             delivery, self._next = self._next, None
             if delivery is not None and not delivery.stale:
                 self._idle.clear()
-                with structlog.contextvars.bound_contextvars(correlation_id=delivery.envelope.echo_id):
+                names = delivery.envelope.log_names(self._attempt(delivery.envelope))
+                with structlog.contextvars.bound_contextvars(**names):
                     await self._settle_or_pass_on(delivery)
                 self._idle.set()
+
+    def _attempt(self, envelope: Envelope) -> int:
+        return attempt_after(self._delivery_limit, envelope.attempt)
 
     async def drain(self, seconds: float) -> None:
         """Wait for the one in work, at most `seconds`; what is unsettled goes back with its connection."""
@@ -108,8 +112,7 @@ class DeadLetters:
         error = self._error(reason)
         if error is None or not self._addresses.usable(envelope.reply_to):
             return
-        attempt = attempt_after(self._delivery_limit, envelope.attempt)
-        stream = ReplyStream(self._bus, envelope, attempt=attempt, daemon_id=self._daemon_id)
+        stream = ReplyStream(self._bus, envelope, attempt=self._attempt(envelope), daemon_id=self._daemon_id)
         if not await stream.is_safe():
             return
         try:

@@ -54,7 +54,7 @@ class Worker:
         if job is not None and delivery.envelope.redelivered and job.lost(delivery.envelope.key):
             job.attach(delivery)
             metrics.ADOPTED.inc()
-            log.info("redelivery adopted by the running request", correlation_id=delivery.envelope.echo_id)
+            log.info("redelivery adopted by the running request", **delivery.envelope.log_names(job.attempt))
             return
         self._held = deque(held for held in self._held if not held.stale)
         self._held.append(delivery)
@@ -128,8 +128,7 @@ class Worker:
         envelope = delivery.envelope
         if delivery.stale:
             return
-        names = {"correlation_id": envelope.echo_id, "attempt": envelope.attempt} | envelope.trace
-        with structlog.contextvars.bound_contextvars(**names):
+        with structlog.contextvars.bound_contextvars(**envelope.log_names(envelope.attempt)):
             finished = self.registry.outcome(envelope.key) if envelope.redelivered else None
             if finished is not None:
                 log.info("redelivery of a finished request settled from its record", code=finished.code)

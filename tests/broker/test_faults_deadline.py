@@ -56,11 +56,15 @@ async def test_a_request_that_expires_in_the_queue_is_answered(start_daemon: Sta
     daemon = await start_daemon()
     blocker = await requester.send(fields={"stream": True, "max_new_tokens": 40})
     await requester.until_chunks(blocker, 1)
-    short_lived = await requester.send(expiration=0.2)
+    trace = "00-a-b-01"
+    short_lived = await requester.send(expiration=0.2, headers={"traceparent": trace})
     final = await requester.terminal(short_lived)
     assert (final.code, final.body["error"]["retryable"]) == ("expired", True)
     assert (await requester.terminal(blocker)).code == "ok"
     await wait_until(lambda: daemon.metric("leveret_dead_letters_total", reason="expired") == 1, description="parked")
+    await daemon.until_logged(
+        "dead letter parked", correlation_id=short_lived, attempt=final.attempt, traceparent=trace
+    )
 
 
 async def test_a_request_that_is_handed_back_after_its_expiration_ends_as_expired(

@@ -42,7 +42,8 @@ async def test_a_reset_line_costs_nothing_of_the_answer(
     daemon = await start_daemon(amqp_url=through(proxy))
     requester = await ask_from(kind=kind)
     tokens = 3 * STREAMED["max_new_tokens"]  # the answer must outlast three reconnects, also on a busy machine
-    asked = await requester.send(fields=STREAMED | {"max_new_tokens": tokens})
+    trace = "00-a-b-01"
+    asked = await requester.send(fields=STREAMED | {"max_new_tokens": tokens}, headers={"traceparent": trace})
     for reset in range(3):
         await requester.until_chunks(asked, len(requester.replies(asked)) + 2)
         proxy.reset_all()
@@ -54,6 +55,7 @@ async def test_a_reset_line_costs_nothing_of_the_answer(
     assert (final.code, final.attempt, len(requester.terminals(asked))) == ("ok", 1, 1)
     assert final.body["usage"]["completion_tokens"] == tokens
     await assert_one_generation(daemon)
+    await daemon.until_logged("redelivery adopted", times=3, correlation_id=asked, attempt=1, traceparent=trace)
 
 
 async def test_a_line_dead_for_long_while_idle_is_noticed_and_comes_back(
