@@ -103,17 +103,29 @@ def explain(error: ClientError) -> int:
 
 @contextlib.contextmanager
 def _cancelled_by_interrupt(client: Client, answer: Answer) -> Iterator[None]:
-    """Cancel on the bus at the first Ctrl-C, then wait for the end; the second one is Python's own."""
-    loop = asyncio.get_running_loop()
+    """Cancel on the bus at the first Ctrl-C, then wait for the end; at the second one raise KeyboardInterrupt here.
+
+    Python's own handler would raise it wherever the loop is, in another task too, whose traceback it then prints.
+    """
+    loop, here = asyncio.get_running_loop(), asyncio.current_task()
     tasks: list[asyncio.Task[None]] = []
+    leaving = False
 
     def interrupt() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        tasks.append(loop.create_task(_cancel(client, answer), name="cancel"))
+        nonlocal leaving
+        leaving = bool(tasks)
+        if not leaving:
+            tasks.append(loop.create_task(_cancel(client, answer), name="cancel"))
+        elif here is not None:
+            here.cancel()
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
         yield
+    except asyncio.CancelledError:
+        if leaving:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
