@@ -69,7 +69,7 @@ async def test_a_memory_alarm_in_the_middle_of_an_answer_only_delays_it(
 ) -> None:
     """While the broker blocks publishers the generation goes on; afterwards nothing is missing or doubled."""
     daemon = await start_daemon()
-    asked = await requester.send(fields=STREAMED)
+    asked = await requester.send(fields=STREAMED | {"max_new_tokens": 150})
     await requester.until_chunks(asked, 2)
     await asyncio.to_thread(alarm, True)
     await wait_until(lambda: not daemon.health()["busy"], description="the generation has ended", timeout_seconds=60)
