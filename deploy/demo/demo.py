@@ -132,7 +132,8 @@ def for_other_terminals(variables: dict[str, str]) -> Iterator[None]:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     lines.append(f'export PATH={shlex.quote(str(Path(".venv/bin").absolute()))}:"$PATH"')
     RUN_ENV.write_text("\n".join(lines) + "\n")
-    print(f"Ctrl-C stops. In another terminal, once the daemon has loaded its model:\n  . {RUN_ENV}\n  leveret chat 'Hello'", flush=True)
+    print("Ctrl-C stops. In another terminal, once the daemon has loaded its model:")
+    print(f"  . {RUN_ENV}\n  leveret chat 'Hello'", flush=True)
     try:
         yield
     finally:
