@@ -10,12 +10,13 @@ import typer
 
 from daemon.bench.figures import BASELINE, Figures, report, table
 from daemon.bench.plot import draw
+from daemon.cli.command import command_app
 from daemon.engine.threads import effective_threads
 from daemon.errors import ConfigurationError
 from daemon.models import find_model
 from daemon.settings import load_settings
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 @app.command()

@@ -12,10 +12,11 @@ from daemon.cli.chat_answer import ask, explain, show_raw, show_text
 from daemon.cli.chat_request import form, opening, read_files, sendable, user_text
 from daemon.cli.chat_session import Session, Setting
 from daemon.cli.chat_summary import print_summary
+from daemon.cli.command import command_app
 from daemon.client import MARGIN_SECONDS, ClientError, Envelope
 from daemon.settings import Settings, load_settings
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 @app.command()

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 from yarl import URL
 
+from daemon.cli.command import command_app
 from daemon.settings import load_settings
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 @app.command()

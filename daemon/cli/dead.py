@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from daemon.bus import BusUnavailable, PublishRefused
+from daemon.cli.command import command_app
 from daemon.parked import ParkedQueue, ParkedRequest, open_parked
 from daemon.settings import load_settings
 
@@ -21,7 +22,7 @@ class NotDone(Exception):
     """The request is not there, or not the only one of that name."""
 
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 _COLUMNS = ("KEY", "DIED (UTC)", "AGE", "REASON", "SIZE", "USER", "ID")
 _Key = Annotated[str, typer.Argument(metavar="ID", help="Its key, correlation id or message id.")]
 

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from daemon.cli.command import command_app
 from daemon.doctor.examination import examine
 from daemon.doctor.findings import Finding, Verdict
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 _COLOURS = {Verdict.OK: typer.colors.GREEN, Verdict.WARN: typer.colors.YELLOW, Verdict.FAIL: typer.colors.RED}
 

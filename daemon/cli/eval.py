@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from daemon.cli.bus import connect
+from daemon.cli.command import command_app
 from daemon.client import ClientError
 from daemon.evaluation.asking import Stopped
 from daemon.evaluation.cases import CasesError
@@ -27,7 +28,7 @@ from daemon.settings import load_settings
 
 BELOW, USAGE, NO_ANSWER, INTERRUPTED = 1, 2, 3, 130
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 @app.command("eval")

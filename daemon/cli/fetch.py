@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from daemon.cli.command import command_app
 from daemon.engine.fast_config import supports
 from daemon.engine.quantize import KINDS, quantize_directory
 from daemon.errors import ConfigurationError
@@ -13,7 +14,7 @@ from daemon.fetching import FetchError, fetch_model
 from daemon.models import default_models_dir
 from daemon.settings import load_settings
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 def _say(line: str) -> None:

@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 import structlog
-import typer
 
 from daemon import logs
+from daemon.cli.command import command_app
 from daemon.errors import ConfigurationError
 from daemon.models import ModelLocation, find_model
 from daemon.settings import Settings, load_settings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EX_CONFIG = 78
 EX_SOFTWARE = 70
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 @app.command()

@@ -5,9 +5,10 @@ import json
 import typer
 
 from daemon import __version__
+from daemon.cli.command import command_app
 from schemas.asyncapi import document
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
 @app.command()
