@@ -18,7 +18,7 @@ from daemon.dead_letters import DeadLetters
 from daemon.engine.engine import Engine
 from daemon.engine.load import EngineOptions, load_engine
 from daemon.engine.thread import EngineThread
-from daemon.errors import ConfigurationError, LeveretError
+from daemon.errors import ConfigurationError, ContextLengthExceeded, InvalidRequest
 from daemon.generator import Generator
 from daemon.health import HealthServer
 from daemon.lifecycle import Lifecycle, State
@@ -56,7 +56,7 @@ def warmed(engine: Engine, system_prompt: str | None) -> Engine:
     if system_prompt is not None:
         try:
             engine.warm(system_prompt)
-        except LeveretError as error:
+        except (ContextLengthExceeded, InvalidRequest) as error:
             raise ConfigurationError(f"LEVERET_SYSTEM_PROMPT cannot be used: {error}") from error
     return engine
 

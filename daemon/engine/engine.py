@@ -101,12 +101,15 @@ class Engine:
         return self._run(prepared, Stepper(self.model, stop), Answer(self.tokenizer, task.stop, emit))
 
     def warm(self, system_prompt: str) -> None:
-        """Compute what every prompt behind `system_prompt` begins with, for the prompt cache to keep.
+        """Compute what every prompt behind `system_prompt` begins with, where there is a prompt cache to keep it.
 
-        Raises InvalidRequest, ContextLengthExceeded where no request could follow it.
+        Raises InvalidRequest, ContextLengthExceeded where no request could follow it, GenerationFailed.
         """
         turns = (Message("system", system_prompt), Message("user", ""))
-        self.generate(Task(turns, max_new_tokens=1, temperature=0.0), lambda: False, lambda _: None)
+        task = Task(turns, max_new_tokens=1, temperature=0.0)
+        self.check(task)
+        if not isinstance(self._cache, NoPromptCache):
+            self.generate(task, lambda: False, lambda _: None)
 
     def _prepare(self, task: Task) -> Prepared:
         if task.stop and task.constraint is not None:

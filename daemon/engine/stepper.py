@@ -36,11 +36,14 @@ class Stepper:
         if self._stop():
             raise Interrupted
 
+    def pieces(self, token_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+        """The tokens in as few pieces as one call each may be given."""
+        size = self.model.piece_tokens
+        return (token_ids[begin : begin + size] for begin in range(0, len(token_ids), size))
+
     def rows(self, state: OwnState, token_ids: Sequence[int]) -> list[Logits]:
         """Append any number of tokens and return the logits after each, shape `[vocab_size]`."""
-        size = self.model.piece_tokens
-        pieces = (token_ids[begin : begin + size] for begin in range(0, len(token_ids), size))
-        return [row for piece in pieces for row in self.extend(state, piece, "all")]
+        return [row for piece in self.pieces(token_ids) for row in self.extend(state, piece, "all")]
 
     def branches(self, state: OwnState, continuations: Sequence[Sequence[int]]) -> Sequence[Sequence[Logits]]:
         """The logits after each token of each continuation of `state`, which stays as it was.
@@ -62,14 +65,14 @@ class Stepper:
         The pieces end at multiples of `piece_tokens` from position 0, so that the same prompt is always computed in
         the same pieces, whatever part of it a cache held.
         """
-        *heads, last = _pieces(state.length, token_ids, self.model.piece_tokens)
+        *heads, last = _aligned(state.length, token_ids, self.model.piece_tokens)
         for piece in heads:
             self.extend(state, piece, "none")
         row: Logits = self.extend(state, last, "last")[0]
         return row
 
 
-def _pieces(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+def _aligned(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     begin = 0
     while begin < len(token_ids):
         end = begin + size - (start + begin) % size

@@ -42,8 +42,7 @@ class Track:
 
         Raises Interrupted, GenerationFailed.
         """
-        size = self._stepper.model.piece_tokens
-        for piece in (token_ids[begin : begin + size] for begin in range(0, len(token_ids), size)):
+        for piece in self._stepper.pieces(token_ids):
             self._cut_off()
             self._drafted = 0
             self._read(piece[:-1])
