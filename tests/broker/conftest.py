@@ -1,21 +1,39 @@
 """What the fault tests share: daemons that are checked when a test ends, and a broker that may be restarted."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from private_broker import PrivateBroker
 
+from tests.support.chat_terminal import open_chat
 from tests.support.daemon_process import DaemonProcess
+from tests.support.pseudo_terminal import PseudoTerminal
 from tests.support.requester import QUESTION, Requester
+from tests.support.responder import Responder
 from tests.support.scripted_model import write_scripted_model
 
 ANSWER = ("Alpha", " bravo", " charlie", " zulu")
 """The answer of the scripted model; its last word repeats for ever."""
 
 StartDaemon = Callable[..., Awaitable[DaemonProcess]]
+Chat = Callable[..., PseudoTerminal]
 AskFrom = Callable[..., Awaitable[Requester]]
+
+
+@pytest.fixture
+async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
+    """Answers requests as the test says, where a daemon would."""
+    async with Responder(broker.url, queue) as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def chat(broker: PrivateBroker, queue: str, tmp_path: Path) -> Chat:
+    """Opens `leveret chat` in a pseudo-terminal."""
+    return partial(open_chat, broker.url, queue, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ from schemas.replies import chat_error
 from tests.support.responder import HEAD, Responder, fields
 
 ANSWERED, ERROR_REPLY, USAGE, NO_ANSWER = 0, 1, 2, 3
-
-
-@pytest.fixture
-async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
-    async with Responder(broker.url, queue) as scripted:
-        yield scripted
 
 
 class Terminal:

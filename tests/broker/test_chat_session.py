@@ -1,8 +1,6 @@
 """`leveret chat` as a conversation in a real pseudo-terminal, on a real broker, against a scripted responder."""
 
 import os
-from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +9,12 @@ from aio_pika.abc import AbstractIncomingMessage
 from private_broker import PrivateBroker
 
 from schemas.replies import chat_error
+from tests.broker.conftest import Chat
 from tests.support.chat_terminal import PROMPT, open_chat
 from tests.support.pseudo_terminal import CONTROL_C, CONTROL_D, RETURN, UP, PseudoTerminal
 from tests.support.responder import Responder, fields
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.wait import wait_until
-
-Chat = Callable[..., PseudoTerminal]
-
-
-@pytest.fixture
-async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
-    async with Responder(broker.url, queue) as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def chat(broker: PrivateBroker, queue: str, tmp_path: Path) -> Chat:
-    return partial(open_chat, broker.url, queue, tmp_path)
 
 
 def user(content: str) -> dict[str, str]:
@@ -51,6 +37,18 @@ async def answer(terminal: PseudoTerminal, responder: Responder, text: str) -> l
     await terminal.shows(f"{text}\n")
     await terminal.shows(PROMPT)
     return messages(request)
+
+
+async def interrupted(terminal: PseudoTerminal, responder: Responder) -> AbstractIncomingMessage:
+    """Ask, and press Ctrl-C in the middle of the answer, which cancels it on the bus; the request."""
+    await terminal.shows(PROMPT)
+    terminal.type("long" + RETURN)
+    request = await responder.request()
+    await responder.chunk(request, "so far", seq=0)
+    await terminal.shows("so far")
+    terminal.type(CONTROL_C)
+    assert await responder.cancelled_id() == request.correlation_id
+    return request
 
 
 async def test_the_history_goes_along(chat: Chat, responder: Responder) -> None:
@@ -115,13 +113,7 @@ async def test_what_is_a_command(chat: Chat, responder: Responder) -> None:
 async def test_interrupt_cancels_and_gives_the_prompt_back(chat: Chat, responder: Responder) -> None:
     """Ctrl-C during an answer cancels it on the bus; the conversation goes on without that turn."""
     async with chat() as terminal:
-        await terminal.shows(PROMPT)
-        terminal.type("long" + RETURN)
-        request = await responder.request()
-        await responder.chunk(request, "so far", seq=0)
-        await terminal.shows("so far")
-        terminal.type(CONTROL_C)
-        assert await responder.cancelled_id() == request.correlation_id
+        request = await interrupted(terminal, responder)
         await responder.reply(request, chat_error("cancelled", "cancelled", param=None, retryable=False), seq=1)
         await terminal.shows("leveret chat: cancelled: cancelled\n")
         await terminal.shows("the conversation is as it was before this message")
@@ -133,13 +125,7 @@ async def test_interrupt_cancels_and_gives_the_prompt_back(chat: Chat, responder
 async def test_a_second_interrupt_leaves(chat: Chat, responder: Responder) -> None:
     """Ctrl-C twice leaves although nobody confirms the cancel, with the status of an interrupt."""
     async with chat() as terminal:
-        await terminal.shows(PROMPT)
-        terminal.type("long" + RETURN)
-        request = await responder.request()
-        await responder.chunk(request, "so far", seq=0)
-        await terminal.shows("so far")
-        terminal.type(CONTROL_C)
-        assert await responder.cancelled_id() == request.correlation_id
+        await interrupted(terminal, responder)
         terminal.type(CONTROL_C)
         assert await terminal.status() == 130
     assert "Traceback" not in terminal.text

@@ -1,17 +1,14 @@
 """What `leveret chat` shows on a terminal beside the text: counts and times, probabilities, a cut; what it hides."""
 
 import re
-from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
-import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from private_broker import PrivateBroker
 
 from schemas.replies import Timings, usage
-from tests.support.chat_terminal import PROMPT, open_chat
-from tests.support.pseudo_terminal import RETURN, PseudoTerminal
+from tests.broker.conftest import Chat
+from tests.support.chat_terminal import PROMPT
+from tests.support.pseudo_terminal import RETURN
 from tests.support.responder import HEAD, Responder
 
 TIMINGS = Timings(queue_seconds=0.1, prefill_seconds=0.3, decode_seconds=1.2, tokens_per_second=6.66)
@@ -19,19 +16,6 @@ SUMMARY = re.compile(
     r"^tokens: 8 at 6\.7/s · first after \d+\.\d\d s, all after \d+\.\d\d s · prompt: 27, cached: 12 · scripted$",
     re.MULTILINE,
 )
-
-Chat = partial[PseudoTerminal]
-
-
-@pytest.fixture
-async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
-    async with Responder(broker.url, queue) as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def chat(broker: PrivateBroker, queue: str, tmp_path: Path) -> Chat:
-    return partial(open_chat, broker.url, queue, tmp_path)
 
 
 async def finish(

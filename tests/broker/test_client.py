@@ -33,12 +33,6 @@ REQUEST: Mapping[str, Any] = {"messages": [{"role": "user", "content": "Grüße 
 
 
 @pytest.fixture
-async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
-    async with Responder(broker.url, queue) as scripted:
-        yield scripted
-
-
-@pytest.fixture
 async def client(broker: PrivateBroker, queue: str) -> AsyncIterator[Client]:
     async with await Client.connect(broker.url, queue=queue, user_id="guest") as connected:
         yield connected

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,6 @@ class Evaluation:
 @pytest.fixture
 def evaluation(broker: PrivateBroker, queue: str, tmp_path: Path) -> Evaluation:
     return Evaluation(broker.url, queue, tmp_path)
-
-
-@pytest.fixture
-async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
-    async with Responder(broker.url, queue) as scripted:
-        yield scripted
 
 
 def _text(request: AbstractIncomingMessage) -> str:

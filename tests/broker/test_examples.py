@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import aio_pika
@@ -55,12 +55,6 @@ class Examples:
 @pytest.fixture
 def examples(broker: PrivateBroker, queue: str) -> Examples:
     return Examples(broker.url, queue)
-
-
-@pytest.fixture
-async def responder(broker: PrivateBroker, queue: str) -> AsyncIterator[Responder]:
-    async with Responder(broker.url, queue) as scripted:
-        yield scripted
 
 
 @BOTH
