@@ -15,40 +15,20 @@ from statistics import median
 from daemon.bench.measure import Measurement
 from daemon.engine.load import EngineOptions, load_model
 from daemon.engine.threads import effective_threads
-from tests.bench.pairs import circumstances, told
+from tests.bench.pairs import circumstances, peer, told
 
 TURNS = 7
 DECODED = 16
 CASES = (f"decode 64 {DECODED}", f"decode 1000 {DECODED}", "prefill 128", "prefill 1000")
 
 
-class Peer:
-    """llama.cpp in a process of its own."""
-
-    def __init__(self, python: str, model: str, threads: int) -> None:
-        script = Path(__file__).parent / "peers" / "llama_engine.py"
-        command = [python, str(script), model, str(threads)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._line()
-
-    def seconds(self, case: str) -> float:
-        """One measurement."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(case + "\n")
-        self._process.stdin.flush()
-        return float(self._line())
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("llama.cpp ended; its words are above")
-        return line.strip()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.terminate()
-        self._process.wait()
+def peer_seconds(process: "subprocess.Popen[str]", case: str) -> float:
+    """One measurement of llama.cpp."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(case + "\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
 
 
 def own_seconds(run: Measurement, case: str) -> float:
@@ -65,15 +45,14 @@ def main() -> None:
     directory, kind, python, gguf = sys.argv[1:]
     threads = effective_threads(None)
     run = Measurement(load_model(EngineOptions(Path(directory), kind, threads, 2048, 0)))
-    peer = Peer(python, gguf, threads)
     print(f"{Path(directory).name} in {kind} against {Path(gguf).name}, {threads} threads, {TURNS} turns")
     own_speed = {}
-    for case in CASES:
-        pairs = [(own_seconds(run, case), peer.seconds(case)) for _ in range(TURNS)]
-        own_speed[case] = median(own for own, _ in pairs)
-        print(told(case, pairs), flush=True)
+    with peer(python, "llama_engine.py", gguf, str(threads)) as process:
+        for case in CASES:
+            pairs = [(own_seconds(run, case), peer_seconds(process, case)) for _ in range(TURNS)]
+            own_speed[case] = median(own for own, _ in pairs)
+            print(told(case, pairs), flush=True)
     print(f"speed behind 1000 tokens to that behind 64: {own_speed[CASES[0]] / own_speed[CASES[1]]:.2f}")
-    peer.close()
     print(circumstances())
 
 

@@ -8,14 +8,11 @@ llama-cpp-python and aio-pika.
 """
 
 import asyncio
-import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from daemon_process import await_ready, daemon
 from private_broker import PrivateBroker, free_port
 
 from daemon.engine.threads import effective_threads
-from tests.bench.pairs import circumstances, told
+from tests.bench.pairs import circumstances, peer, told
 
 TICKETS = Path("deploy/examples/tickets")
 LABELS = ["billing", "delivery", "technical", "account", "feedback"]
@@ -85,21 +82,6 @@ class Requester:
         raise SystemExit("the broker ended the consumer")
 
 
-@contextlib.contextmanager
-def peer_worker(python: str, *arguments: str) -> Iterator[None]:
-    """The peer, from ready to the end of the block."""
-    script = Path(__file__).parent / "peers" / "llama_worker.py"
-    process = subprocess.Popen([python, str(script), *arguments], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != "ready":
-            raise SystemExit("the peer did not get ready; its words are above")
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
 async def compare(url: str) -> None:
     """Run all jobs on both, in turns."""
     async with await aio_pika.connect(url) as connection, connection.channel() as channel:
@@ -125,7 +107,10 @@ def main() -> None:
             "LEVERET_HEALTH_PORT": str(port),
             "LEVERET_CONTEXT_TOKENS": "2048",
         }
-        with daemon(settings, log.file) as process, peer_worker(python, broker.url, "peer", gguf, str(threads)):
+        with (
+            daemon(settings, log.file) as process,
+            peer(python, "llama_worker.py", broker.url, "peer", gguf, str(threads)),
+        ):
             await_ready(process, port, Path(log.name))
             asyncio.run(compare(broker.url))
     print(circumstances())

@@ -1,9 +1,29 @@
 """What paired measurements say: two things measured in turns, so that what else the machine does meets both."""
 
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+
+PEERS = Path(__file__).parent / "peers"
+"""Programs that run in an environment of their own, and say so in a line when they are ready."""
+
+
+@contextmanager
+def peer(python: str, script: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run one of them with another Python, from ready to the end of the block."""
+    command = [python, str(PEERS / script), *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise SystemExit("the peer did not get ready; its words are above")
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def told(name: str, pairs: Sequence[tuple[float, float]]) -> str:

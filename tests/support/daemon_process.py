@@ -13,6 +13,7 @@ from typing import Any
 from daemon_process import ask
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemon.bench.measure import memory_bytes
 from tests.support.first_process import as_first_process, first_process
 from tests.support.wait import wait_until
 
@@ -168,8 +169,11 @@ class DaemonProcess:
     @property
     def rss_bytes(self) -> int:
         """Its resident memory."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+        return self.memory_bytes("VmRSS")
+
+    def memory_bytes(self, name: str) -> int:
+        """Its resident memory: `VmRSS` now, `VmHWM` at most."""
+        return memory_bytes(name, Path(f"/proc/{self.pid}/status"))
 
     @property
     def cpu_seconds(self) -> float:
