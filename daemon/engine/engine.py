@@ -9,7 +9,7 @@ from daemon.engine.answer import Answer
 from daemon.engine.constrain import Constrainer, GrammarCompiler, Unconstrained
 from daemon.engine.drafting import PromptLookup
 from daemon.engine.generate import Decoding
-from daemon.engine.labels import Choosing, Label, encode_labels
+from daemon.engine.labels import Choosing, Label, continuations_of, encode_labels
 from daemon.engine.stepper import Interrupted, Position, Stepper
 from daemon.engine.tokenizer import Tokenizer
 from daemon.engine.track import Track
@@ -138,7 +138,7 @@ class Engine:
         finish: Finish
         shares = None
         try:
-            start = Position(state, stepper.feed(state, prepared.prompt[cached:]))
+            start = stepper.start(state, prepared.prompt[cached:], continuations_of(prepared.labels))
             decoding_from = time.perf_counter()
             finish, shares = self._answer(prepared, stepper, start, answer)
         except Interrupted:

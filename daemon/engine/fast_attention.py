@@ -54,18 +54,31 @@ def place_query(e: Any, layer: Any, row: Any, head: Any, position: Any) -> None:
 
 
 @compiled
+def store_key_value(start: Any, slot: Any, key: Any, value: Any) -> None:
+    """A key and a value into slot `slot` of a head's part of a page, which begins at `start`."""
+    size = key.size
+    keys, values = floats(start, PAGE_TOKENS * size), floats(start + 4 * PAGE_TOKENS * size, PAGE_TOKENS * size)
+    for i in range(size):
+        keys[(slot // LANES * size + i) * LANES + slot % LANES] = key[i]
+        values[(i // LANES * PAGE_TOKENS + slot) * LANES + i % LANES] = value[i]
+
+
+@compiled
 def place_key_value(e: Any, layer: Any, row: Any, kv_head: Any, position: Any) -> None:
-    """Norm (if any) and position of a key head, and its value, into the row's page."""
+    """Norm (if any) and position of a key head, and its value, into the row's page and its copies."""
     size, first = e.head_dim, row * (e.heads + 2 * e.kv_heads) + e.heads + kv_head
     key, value = floats(e.qkv + 4 * first * size, size), floats(e.qkv + 4 * (first + e.kv_heads) * size, size)
     if e.has_head_norms:
         normalize(key, floats(e.head_norms + 4 * (2 * layer + 1) * size, size), e.epsilon, key)
     rotate(e, key, position, F(1))
-    slot, start = position % PAGE_TOKENS, integers(e.pages, e.rows)[row] + keys_offset(e, layer, kv_head)
-    keys, values = floats(start, PAGE_TOKENS * size), floats(start + 4 * PAGE_TOKENS * size, PAGE_TOKENS * size)
-    for i in range(size):
-        keys[(slot // LANES * size + i) * LANES + slot % LANES] = key[i]
-        values[(i // LANES * PAGE_TOKENS + slot) * LANES + i % LANES] = value[i]
+    page, offset = integers(e.pages, e.rows)[row], keys_offset(e, layer, kv_head)
+    store_key_value(page + offset, position % PAGE_TOKENS, key, value)
+    if e.branching == 1 and row < segment_at(e.segments).rows:
+        for number in range(1, e.segment_count):
+            table = segment_at(e.segments + _SEGMENT_BYTES * number).table
+            copy = integers(table, position // PAGE_TOKENS + 1)[position // PAGE_TOKENS]
+            if copy != page:
+                store_key_value(copy + offset, position % PAGE_TOKENS, key, value)
 
 
 @compiled

@@ -61,14 +61,19 @@ class FastModel:
         ]
         return np.concatenate(rows) if len(rows) != 1 else rows[0]
 
-    def branches(self, state: FastState, continuations: Sequence[Sequence[int]]) -> Sequence[Logits]:
-        """See the port."""
+    def branches(
+        self, state: FastState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]
+    ) -> tuple[Logits, Sequence[Logits]]:
+        """See the port. All in one pass."""
         for continuation in continuations:
-            self._check(state.length, continuation)
-        forks = [(state.fork(), continuation) for continuation in continuations]
-        counts = [len(continuation) for continuation in continuations]
-        rows = self._compute(forks, sum(counts))
-        return np.split(rows, np.cumsum(counts)[:-1])
+            self._check(state.length, [*token_ids, *continuation])
+        state.reserve(len(token_ids))
+        branches = [(state.branch(len(token_ids)), continuation) for continuation in continuations]
+        stem = [(state, token_ids)] if token_ids else []
+        ends = np.cumsum([len(stem), *map(len, continuations)])
+        rows = self._compute([*stem, *branches], int(ends[-1]), branching=len(stem) > 0)
+        last, *after = np.split(rows, ends[:-1])
+        return last, after
 
     def truncate(self, state: FastState, length: int) -> None:
         """See the port."""
@@ -91,15 +96,20 @@ class FastModel:
             if not 0 <= token < self.vocab_size:
                 raise ValueError(f"token {token} is not in the vocabulary of {self.vocab_size}")
 
-    def _compute(self, segments: Sequence[tuple[FastState, Sequence[int]]], wanted: int) -> Logits:
-        """Extend each state by its tokens; the logits of the last `wanted` of all rows."""
+    def _compute(
+        self, segments: Sequence[tuple[FastState, Sequence[int]]], wanted: int, *, branching: bool = False
+    ) -> Logits:
+        """Extend each state by its tokens; the logits of the last `wanted` of all rows.
+
+        `branching`: all states but the first are branches of the first, behind its tokens.
+        """
         rows = sum(len(tokens) for _, tokens in segments)
         if rows > self.piece_tokens:
             raise ValueError(f"{rows} tokens at once are more than {self.piece_tokens}")
         logits = np.empty((wanted, self.vocab_size), np.float32)
         for state, tokens in segments:
             state.reserve(len(tokens))
-        tables = self._plan.prepare(segments, logits)
+        tables = self._plan.prepare(segments, logits, branching=branching)
         self._run(self._plan.address, 0)
         del tables  # the pages' addresses had to live until here
         for state, tokens in segments:

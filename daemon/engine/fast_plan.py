@@ -60,10 +60,13 @@ class Plan:
         """Where the team's control block lies."""
         return int(self._arrays["control"].ctypes.data)
 
-    def prepare(self, segments: Sequence[tuple[FastState, Sequence[int]]], logits: Floats) -> list[Array]:
+    def prepare(
+        self, segments: Sequence[tuple[FastState, Sequence[int]]], logits: Floats, *, branching: bool
+    ) -> list[Array]:
         """Enter a job: states with room for the tokens that extend them, and where the last rows' logits go.
 
-        What it returns must live until the job is done.
+        `branching`: all states but the first are branches of the first, behind its tokens. What it returns must live
+        until the job is done.
         """
         tables: list[Array] = []
         first_row = 0
@@ -73,6 +76,7 @@ class Plan:
             self._arrays["segments"][number] = (first_row, len(tokens), state.length, table.ctypes.data)
             first_row += len(tokens)
             tables.append(table)
+        self._enter(branching=int(branching))
         self._enter(rows=first_row, segment_count=len(segments), longest_segment=max(len(t) for _, t in segments))
         self._enter(first_wanted=first_row - len(logits), wanted=len(logits), logits=logits.ctypes.data)
         return tables

@@ -42,7 +42,7 @@ SEGMENT = np.dtype([("first_row", np.int64), ("rows", np.int64), ("start", np.in
 
 _SHAPE = ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab_size", "has_head_norms")
 _WEIGHTS = ("matrices", "scales", "biases", "norms", "head_norms", "cosines", "sines")
-_JOB = ("rows", "segment_count", "longest_segment", "first_wanted", "wanted", "logits")
+_JOB = ("rows", "segment_count", "longest_segment", "branching", "first_wanted", "wanted", "logits")
 _JOB_ARRAYS = ("tokens", "positions", "pages", "segments")
 _SCRATCH = (
     "states",
@@ -73,7 +73,8 @@ Sizes: `row_limit` rows of scratch, `seen_limit` scores a query may have, and th
 Weights: `matrices` (MATRIX), the `scales` and `biases` of all their rows one after the other, `norms` (two rows for
 each layer, attention and MLP, then the final one), `head_norms` (two for each layer, query and key), and the rotary
 `cosines` and `sines`, `[context, head_dim / 2]`.
-Job: how many rows (new tokens) there are, in how many segments, the longest one's rows; the first row whose logits are
+Job: how many rows (new tokens) there are, in how many segments, the longest one's rows; whether all segments but the
+first continue the first (1) or stand alone (0); the first row whose logits are
 wanted, how many, and where they go, `[wanted, vocab_size]`; for each row its token, its position and the page that its
 keys and values go to; and the `segments` (SEGMENT).
 Scratch by row: `states` (the residual stream), `normed`, `qkv`, `query` (`[kv head, row, head in its group, head_dim]`,

@@ -45,6 +45,13 @@ class FastState:
         self.owned = [False] * len(self.pages)
         return FastState(self.page_floats, self.length, list(self.pages), list(self.owned))
 
+    def branch(self, ahead: int) -> "FastState":
+        """What may follow the next `ahead` tokens, for which room is reserved but which need not be there yet.
+
+        To be dropped before this state is extended again: it reads this state's pages and writes to its own.
+        """
+        return FastState(self.page_floats, self.length + ahead, list(self.pages), [False] * len(self.pages))
+
     def addresses(self) -> Iterator[int]:
         """The pages' addresses, in order."""
         return (page.ctypes.data for page in self.pages)

@@ -94,12 +94,12 @@ def score_labels(stepper: Stepper, start: Position, labels: Sequence[Label], end
     Raises Interrupted, GenerationFailed.
     """
     first, ends = log_softmax(start.row), sorted(end_ids)
+    rows_after = iter(start.branches or _branches(stepper, start.state, labels))
     scores: list[float] = []
-    for batch in _batches(labels, stepper.model.piece_tokens):
-        for label, rows in zip(batch, _rows_after(stepper, start.state, batch), strict=True):
-            predictions = [first, *map(log_softmax, rows)]
-            spelled = sum(float(predictions[i][token]) for i, token in enumerate(label.token_ids))
-            scores.append(spelled + float(np.logaddexp.reduce(predictions[-1][ends])))
+    for label in labels:
+        predictions = [first, *map(log_softmax, next(rows_after) if label.token_ids else ())]
+        spelled = sum(float(predictions[i][token]) for i, token in enumerate(label.token_ids))
+        scores.append(spelled + float(np.logaddexp.reduce(predictions[-1][ends])))
     return scores
 
 
@@ -118,23 +118,24 @@ def choose(task: Task, labels: Sequence[Label], scores: Sequence[float]) -> tupl
     return labels[pick(random, tempered(np.array(scores), task.temperature))], shares
 
 
-def _batches(labels: Sequence[Label], limit: int) -> Iterator[Sequence[Label]]:
-    """Consecutive labels that one pass takes: at most `limit` tokens, each label counted as long as the longest."""
-    batch: list[Label] = []
-    for label in labels:
-        if batch and (len(batch) + 1) * _longest([*batch, label]) > limit:
+def continuations_of(labels: Sequence[Label]) -> list[Sequence[int]]:
+    """What is to be read of the labels: the tokens of those that have any."""
+    return [label.token_ids for label in labels if label.token_ids]
+
+
+def _branches(stepper: Stepper, state: OwnState, labels: Sequence[Label]) -> Iterator[Sequence[Logits]]:
+    """The logits after each token of each continuation: `len(label)` rows of shape `[vocab_size]`."""
+    for batch in _batches(continuations_of(labels), stepper.model.piece_tokens):
+        yield from stepper.branches(state, batch)
+
+
+def _batches(continuations: Sequence[Sequence[int]], limit: int) -> Iterator[list[Sequence[int]]]:
+    """Consecutive ones that one pass takes: at most `limit` tokens, each counted as long as the longest."""
+    batch: list[Sequence[int]] = []
+    for tokens in continuations:
+        if batch and (len(batch) + 1) * max(map(len, [*batch, tokens])) > limit:
             yield batch
             batch = []
-        batch.append(label)
-    yield batch
-
-
-def _longest(labels: Sequence[Label]) -> int:
-    return max(len(label.token_ids) for label in labels)
-
-
-def _rows_after(stepper: Stepper, state: OwnState, batch: Sequence[Label]) -> list[Sequence[Logits]]:
-    """The logits after each token of each label: `len(label)` rows of shape `[vocab_size]`."""
-    spelled = [label.token_ids for label in batch if label.token_ids]
-    branches = iter(stepper.branches(state, spelled))
-    return [next(branches) if label.token_ids else () for label in batch]
+        batch.append(tokens)
+    if batch:
+        yield batch

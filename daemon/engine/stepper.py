@@ -50,14 +50,37 @@ class Stepper:
 
         In one pass where the model can do that and `piece_tokens` allows it, else in one for each continuation.
         """
-        padded = len(continuations) * max(map(len, continuations), default=0)
-        if not isinstance(self.model, BranchingModel) or not 0 < padded <= self.model.piece_tokens:
+        together = self._together(state, (), continuations)
+        if together is None:
             return [self.rows(self.model.fork(state), continuation) for continuation in continuations]
+        return together[1]
+
+    def start(self, state: OwnState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> "Position":
+        """Append the prompt's tokens (at least one): where an answer begins that may be one of `continuations`.
+
+        These are read in the same pass as the prompt's last piece, where there are any and they fit.
+        """
+        *heads, last = _aligned(state.length, token_ids, self.model.piece_tokens)
+        for piece in heads:
+            self.extend(state, piece, "none")
+        together = self._together(state, last, continuations)
+        if together is None:
+            return Position(state, self.extend(state, last, "last")[0])
+        return Position(state, together[0][0], together[1])
+
+    def _together(
+        self, state: OwnState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]
+    ) -> tuple[Logits, Sequence[Sequence[Logits]]] | None:
+        """One call of the port's `branches`; None where there are none, they are too many or the model has no such."""
+        padded = len(continuations) * max(map(len, continuations), default=0)
+        fitting = 0 < padded <= self.model.piece_tokens - len(token_ids)
+        if not fitting or not isinstance(self.model, BranchingModel):
+            return None
         self.ask()
-        branches = self.model.branches(state, continuations)
-        for rows in branches:
+        last, branches = self.model.branches(state, token_ids, continuations)
+        for rows in (last, *branches):
             check_logits(rows)
-        return [list(rows) for rows in branches]
+        return last, [list(rows) for rows in branches]
 
     def feed(self, state: OwnState, token_ids: Sequence[int]) -> Logits:
         """Append any number of tokens (at least one) and return the logits after the last, shape `[vocab_size]`.
@@ -65,11 +88,7 @@ class Stepper:
         The pieces end at multiples of `piece_tokens` from position 0, so that the same prompt is always computed in
         the same pieces, whatever part of it a cache held.
         """
-        *heads, last = _aligned(state.length, token_ids, self.model.piece_tokens)
-        for piece in heads:
-            self.extend(state, piece, "none")
-        row: Logits = self.extend(state, last, "last")[0]
-        return row
+        return self.start(state, token_ids, ()).row
 
 
 def _aligned(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
@@ -82,7 +101,11 @@ def _aligned(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequen
 
 @dataclass(frozen=True)
 class Position:
-    """Where the answer begins: a state that holds the prompt, and the logits after it, shape `[vocab_size]`."""
+    """Where the answer begins: a state that holds the prompt, and the logits after it, shape `[vocab_size]`.
+
+    `branches`: the logits after each token of each continuation, if they were read with the prompt.
+    """
 
     state: OwnState
     row: Logits
+    branches: Sequence[Sequence[Logits]] = ()

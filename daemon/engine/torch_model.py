@@ -77,13 +77,19 @@ class TorchModel:
         return self._bytes_per_token * length
 
     @torch.inference_mode()
-    def branches(self, state: TorchState, continuations: Sequence[Sequence[int]]) -> Sequence[Logits]:
-        """See `BranchingModel`. The state is copied for each branch of a pass, so long prompts take several passes."""
+    def branches(
+        self, state: TorchState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]
+    ) -> tuple[Logits, Sequence[Logits]]:
+        """See `BranchingModel`. `token_ids` take a pass of their own.
+
+        The state is copied for each branch of a pass, so behind long prompts the branches take several passes.
+        """
+        last = self.extend(state, token_ids) if token_ids else np.empty((0, self.vocab_size), np.float32)
         if state.length + max(map(len, continuations)) > self.context_tokens:
             raise ValueError(f"{state.length} tokens and these branches exceed the context of {self.context_tokens}")
         at_once = max(1, _BRANCHED_TOKENS // (state.length + 1))
         passes = (continuations[begin : begin + at_once] for begin in range(0, len(continuations), at_once))
-        return [rows for together in passes for rows in self._branch(state, together)]
+        return last, [rows for together in passes for rows in self._branch(state, together)]
 
     def _branch(self, state: TorchState, continuations: Sequence[Sequence[int]]) -> list[Logits]:
         cache = copy.deepcopy(state.cache)

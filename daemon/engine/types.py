@@ -191,11 +191,14 @@ class Model(Protocol):
 class BranchingModel(Model, Protocol):
     """A model that can also continue one state in several ways at once, reading its weights only once."""
 
-    def branches(self, state: OwnState, continuations: Sequence[Sequence[int]]) -> Sequence[Logits]:
-        """Logits after each token of each continuation of `state`, which stays as it was.
+    def branches(
+        self, state: OwnState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]
+    ) -> tuple[Logits, Sequence[Logits]]:
+        """Append `token_ids`, which may be none, to `state`; the logits after the last, and those of what might follow.
 
-        The continuations are not empty and hold at most `piece_tokens` tokens together, counting each as long as the
-        longest. Shape `[len(continuation), vocab_size]` each, float32. Raises ValueError beyond `context_tokens`.
+        Shape `[0 | 1, vocab_size]` and, after each token of each continuation, `[len(continuation), vocab_size]`, all
+        float32. `state` does not hold the continuations. None of them is empty, and with `token_ids` they hold at most
+        `piece_tokens` tokens, counting each as long as the longest. Raises ValueError beyond `context_tokens`.
         """
 
 

@@ -98,11 +98,28 @@ def test_branches_equal_separate_continuations_and_leave_the_state(model: FastMo
     state = model.new_state()
     model.extend(state, TOKENS[:70], "none")
     continuations = [TOKENS[80:83], TOKENS[90:91], TOKENS[100:107]]
-    together = model.branches(state, continuations)
+    nothing, together = model.branches(state, [], continuations)
+    assert nothing.shape == (0, VOCABULARY)
     assert state.length == 70
     for continuation, rows in zip(continuations, together, strict=True):
         assert np.array_equal(rows, model.extend(model.fork(state), continuation, "all"))
     assert np.array_equal(model.extend(state, TOKENS[70:72]), model.extend(_fresh(model, 70), TOKENS[70:72]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 20), (50, 60), (60, 64), (60, 70), (64, 128), (70, 71)])
+def test_branches_read_with_the_prompt_are_as_behind_it(model: FastModel, before: int, after: int) -> None:
+    """A label is read before the prompt's keys and values are whole: over a page's end, from a kept prefix, or both."""
+    prefix = _fresh(model, before)
+    state, behind = model.fork(prefix), model.fork(prefix)
+    continuations = [TOKENS[80:83], TOKENS[90:91], TOKENS[100:107]]
+    last, together = model.branches(state, TOKENS[before:after], continuations)
+    assert state.length == after
+    assert np.array_equal(last, model.extend(behind, TOKENS[before:after]))
+    for rows, expected in zip(together, model.branches(behind, [], continuations)[1], strict=True):
+        assert np.array_equal(rows, expected)
+    for continued in (state, prefix):
+        expected = model.extend(_fresh(model, continued.length), TOKENS[130:132])
+        assert np.array_equal(model.extend(continued, TOKENS[130:132]), expected)
 
 
 def test_forks_do_not_touch_each_other(model: FastModel) -> None:
@@ -140,7 +157,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(model: FastModel) -> N
         with pytest.raises(ValueError, match=message):
             model.extend(state, bad)
     with pytest.raises(ValueError, match="exceed the context"):
-        model.branches(state, [[1], TOKENS])
+        model.branches(state, [1], [[1], TOKENS])
     assert state.length == len(TOKENS)
     assert np.array_equal(model.extend(state, [5]), model.extend(_fresh(model, len(TOKENS)), [5]))
 
@@ -171,5 +188,6 @@ def _helpers() -> int:
 def _fresh(model: FastModel, length: int) -> FastState:
     """A state of the first tokens, computed from nothing."""
     state = model.new_state()
-    model.extend(state, TOKENS[:length], "none")
+    if length:
+        model.extend(state, TOKENS[:length], "none")
     return state

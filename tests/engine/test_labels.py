@@ -77,8 +77,8 @@ def test_labels_are_the_tokens_that_transformers_would_take(real: Engine, smollm
         assert real.tokenizer.encode_continuation(label) == tokenizer.encode(label, add_special_tokens=False)
 
 
-def test_one_pass_scores_all_labels(scripted: Engine) -> None:
-    """Guards the cost: the prompt once, then the labels together."""
+def test_one_pass_reads_the_prompt_and_all_labels(scripted: Engine) -> None:
+    """Guards the cost: a short prompt and its labels together."""
 
     class CountingModel(WrappedModel):
         passes = 0
@@ -88,15 +88,15 @@ def test_one_pass_scores_all_labels(scripted: Engine) -> None:
             self.passes += 1
             return super().extend(*args, **options)
 
-        def branches(self, state: Any, continuations: Sequence[Sequence[int]]) -> Any:
+        def branches(self, *args: Any) -> Any:
             """As the port's."""
             self.passes += 1
-            return scripted.model.branches(state, continuations)  # type: ignore[attr-defined] # it branches
+            return scripted.model.branches(*args)  # type: ignore[attr-defined] # it branches
 
     model = CountingModel(scripted.model)
     together = ask(Engine(model, scripted.tokenizer), ["y", "no", "maybe"])[0]
     one_by_one = ask(Engine(WrappedModel(scripted.model), scripted.tokenizer), ["y", "no", "maybe"])[0]
-    assert model.passes == 1 + 1
+    assert model.passes == 1
     assert together.label_probs == pytest.approx(one_by_one.label_probs, abs=1e-6)
 
 
@@ -156,18 +156,22 @@ def test_logprobs_of_the_chosen_label(scripted: Engine) -> None:
     assert result.logprobs[0].logprob == pytest.approx(0, abs=1e-4)
 
 
-def test_an_interrupted_choice_has_no_answer(scripted: Engine) -> None:
-    """Guards cancel between prompt and labels."""
-    calls = iter([False, True])
-    task = Task((Message("user", "q"),), constraint=Choice(("a", "b")))
+@pytest.mark.parametrize(
+    ("labels", "asked"), [(("a", "b"), [True]), (("a" * 150, "b"), [False, True])], ids=["with prompt", "behind it"]
+)
+def test_an_interrupted_choice_has_no_answer(labels: tuple[str, ...], asked: list[bool], scripted: Engine) -> None:
+    """Guards cancel before the prompt, and between it and labels that are too long to be read with it."""
+    calls = iter(asked)
+    task = Task((Message("user", "q"),), constraint=Choice(labels), max_new_tokens=200)
     result = scripted.generate(task, lambda: next(calls), lambda _: None)
+    assert next(calls, None) is None
     assert (result.text, result.finish_reason, result.label_probs) == ("", "interrupted", None)
 
 
 @pytest.mark.parametrize("limit", [1, 4, 6, 100])
 def test_batches_hold_every_label_once_and_stay_bounded(limit: int) -> None:
     """Guards the division: no pass is longer than a piece unless one label alone is."""
-    labels = [Label(str(size), tuple(range(size))) for size in (1, 3, 0, 2, 5, 1, 1)]
+    labels = [tuple(range(size)) for size in (1, 3, 2, 5, 1, 1)]
     batches = list(_batches(labels, limit))
     assert [label for batch in batches for label in batch] == labels
-    assert all(len(batch) == 1 or len(batch) * max(len(one.token_ids) for one in batch) <= limit for batch in batches)
+    assert all(len(batch) == 1 or len(batch) * max(map(len, batch)) <= limit for batch in batches)
