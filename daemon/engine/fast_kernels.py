@@ -12,7 +12,7 @@ from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
 from daemon.engine.fast_memory import bits_of_floats, float_of_bits, floats, integers, load_int8, short_integers
 from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS, INT4, PANEL_TERMS, ROUNDED_BYTES, STEP_OFFSET
-from daemon.engine.fast_vector import TILE_ROWS, convert_int8, make_group_tile, make_tile
+from daemon.engine.fast_vector import TILE_ROWS, make_converting_tile, make_group_tile, make_tile
 
 F = np.float32
 
@@ -21,6 +21,7 @@ _LARGEST_INTEGER = 32767
 
 _q1, _q2, _q3, _q4, _q5, _q6 = (make_tile(rows, quantized=True) for rows in range(1, TILE_ROWS + 1))
 _f1, _f2, _f3, _f4, _f5, _f6 = (make_tile(rows, quantized=False) for rows in range(1, TILE_ROWS + 1))
+_converting = make_converting_tile()
 _g1, _g4 = (make_group_tile(rows) for rows in (1, 4))
 
 
@@ -134,8 +135,8 @@ def grouped_products(rounded: Any, rows: Any, matrix: Any, block: Any, products:
 def block_products(e: Any, x: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
     """Products, unscaled if int8, of `rows` rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
 
-    For int4, x must stand in `rounded`. Few rows are multiplied with the int8 weights directly; for many, weights are
-    first converted, a part at a time.
+    For int4, x must stand in `rounded`. Few rows are multiplied with the int8 weights directly; of many, the first
+    ones keep what they convert for the others, a part at a time.
     """
     columns = matrix.columns
     weights = matrix.address + block * columns * LANES
@@ -148,8 +149,8 @@ def block_products(e: Any, x: Any, rows: Any, matrix: Any, block: Any, products:
         return
     for first in range(0, columns, PANEL_TERMS):
         terms = min(PANEL_TERMS, columns - first)
-        convert_int8(weights + first * LANES, panel, terms * LANES)
-        for row in range(0, rows, TILE_ROWS):
+        _converting(x + 4 * first, columns, weights + first * LANES, LANES, terms, products, LANES, panel)
+        for row in range(TILE_ROWS, rows, TILE_ROWS):
             at = x + 4 * (row * columns + first)
             tile_rows = min(TILE_ROWS, rows - row)
             add_float_tile(tile_rows, at, columns, panel, 4 * LANES, terms, products + 4 * row * LANES, LANES)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from daemon.engine.fast_attention import attend_task, place_task, tiles_of
+from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled
 from daemon.engine.fast_kernels import embed_task, gate_task, normalize_task, project_task, round_row
 from daemon.engine.fast_memory import engine_at, matrix_at
@@ -13,6 +14,9 @@ _ATTENTION_NORM, _QKV, _PLACE, _ATTEND, _ROUND, _OUT, _MLP_NORM, _GATE, _DOWN = 
 _LAYER_PHASES = 9
 """Phases of a layer; the embedding is phase 0, so layer L begins with phase 9 * L + 1."""
 _TASKS_PER_MEMBER = 8
+"""How many tasks of a matrix phase each member has at least, as far as there are units."""
+_TASK_PRODUCTS = 1 << 18
+"""Multiply-adds of a task of several units at most: some ten microseconds."""
 _MATRIX_BYTES = MATRIX.itemsize
 
 
@@ -56,9 +60,12 @@ def units_of(e: Any, layer: Any, kind: Any) -> Any:
 
 
 @compiled
-def units_at_once(e: Any, units: Any) -> Any:
+def units_at_once(e: Any, layer: Any, kind: Any) -> Any:
     """How many units make a task: so many that taking it costs nothing, so few that all members end together."""
-    return max(units // (_TASKS_PER_MEMBER * e.members), 1)
+    matrix, units = matrix_of(e, phase_matrix(e, layer, kind)), units_of(e, layer, kind)
+    rows = e.wanted if layer == e.layers else e.rows
+    products = matrix.blocks // units * LANES * matrix.columns * rows
+    return max(min(units // (_TASKS_PER_MEMBER * e.members), _TASK_PRODUCTS // products), 1)
 
 
 @compiled
@@ -85,8 +92,7 @@ def task_count(e: Any, phase: Any) -> Any:
         return e.segment_count * e.kv_heads * tiles_of(e, e.longest_segment)
     if layer < e.layers and is_row_by_row(kind):
         return e.rows
-    units = units_of(e, layer, kind)
-    at_once = units_at_once(e, units)
+    units, at_once = units_of(e, layer, kind), units_at_once(e, layer, kind)
     return (units + at_once - 1) // at_once
 
 
@@ -125,8 +131,7 @@ def run_task(e: Any, member: Any, phase: Any, task: Any) -> None:
     elif layer < e.layers and kind == _ROUND:
         round_row(e, e.mixed, task, matrix_of(e, phase_matrix(e, layer, kind)))
     else:
-        units = units_of(e, layer, kind)
-        at_once = units_at_once(e, units)
+        units, at_once = units_of(e, layer, kind), units_at_once(e, layer, kind)
         for unit in range(task * at_once, min((task + 1) * at_once, units)):
             matrix_unit(e, member, layer, kind, unit)
 

@@ -85,12 +85,17 @@ def _fma_of(b: Any) -> Any:
 
 
 class _Tile:
-    """Emits the loop of one tile: `out[m, lane] += sum over k of x[m, k] * w[k, lane]`, 16 lanes, `rows` rows."""
+    """Emits the loop of one tile: `out[m, lane] += sum over k of x[m, k] * w[k, lane]`, 16 lanes, `rows` rows.
 
-    def __init__(self, builder: Any, arguments: Sequence[Any], rows: int, *, quantized: bool) -> None:
+    `panel`: the address where converted weights are kept besides, None: nowhere.
+    """
+
+    def __init__(
+        self, builder: Any, arguments: Sequence[Any], rows: int, *, quantized: bool, panel: Any = None
+    ) -> None:
         self._b = builder
         self._x, self._x_stride, self._w, self._w_stride, self._count, self._out, self._out_stride = arguments
-        self._rows, self._quantized = rows, quantized
+        self._rows, self._quantized, self._panel = rows, quantized, panel
         self._fma = _fma_of(builder)
 
     def emit(self) -> None:
@@ -109,6 +114,10 @@ class _Tile:
     def _term(self, rows: list[Any], k: Any, weight: Any, sums: list[Any]) -> list[Any]:
         b, offset = self._b, self._b.mul(k, _const(4))
         weights = [self._weights(weight, v) for v in range(_VECTORS)]
+        if self._panel is not None:
+            kept = b.add(self._panel, b.mul(k, _const(4 * _WIDTH * _VECTORS)))
+            for v, converted in enumerate(weights):
+                b.store(converted, _address(b, kept, _const(4 * _WIDTH * v), _FLOATS), align=4)
         inputs = [_broadcast(b, b.load(_address(b, row, offset, _F32), align=4)) for row in rows]
         pairs = [(x, w) for x in inputs for w in weights]
         return [b.call(self._fma, [x, w, value]) for (x, w), value in zip(pairs, sums, strict=True)]
@@ -216,24 +225,28 @@ def make_tile(rows: int, *, quantized: bool) -> Any:
     return tile
 
 
-@instruction
-def convert_int8(_context: Any, source: Any, target: Any, count: Any) -> Any:
-    """The `count` int8 at an address as float32 at another; `count` is a positive multiple of 16."""
+def make_converting_tile() -> Any:
+    """As `make_tile` for TILE_ROWS rows of int8 weights; keeps them as float32, `[count, 16]`, at one more address."""
 
-    def generate(context: Any, b: Any, _signature: Any, values: Any) -> Any:
-        lanes = _const(_WIDTH * _VECTORS)
+    @instruction
+    def tile(
+        _context: Any,
+        x: Any,
+        x_stride: Any,
+        w: Any,
+        w_stride: Any,
+        count: Any,
+        out: Any,
+        out_stride: Any,
+        panel: Any,
+    ) -> tuple[Any, _Codegen]:
+        def generate(context: Any, builder: Any, _signature: Any, values: Sequence[Any]) -> Any:
+            _Tile(builder, values[:-1], TILE_ROWS, quantized=True, panel=values[-1]).emit()
+            return context.get_dummy_value()
 
-        def convert(i: Any, _: list[Any]) -> list[Any]:
-            done = b.mul(i, lanes)
-            quantized = b.load(_address(b, values[0], done, ir.VectorType(_I8, lanes.constant)), align=1)
-            floats = b.sitofp(quantized, ir.VectorType(_F32, lanes.constant))
-            b.store(floats, _address(b, values[1], b.mul(done, _const(4)), floats.type), align=4)
-            return []
+        return types.void(*[types.int64] * 8), generate
 
-        _loop(b, b.sdiv(values[2], lanes), [], convert)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    return tile
 
 
 def make_group_tile(rows: int) -> Any:
