@@ -59,7 +59,9 @@ DURATION = _seconds("leveret_request_duration_seconds", "Start of the work to th
 
 TOKENS = _counter("leveret_tokens", "Tokens of answered requests, by kind.", kind=("prompt", "cached", "completion"))
 EMITTED = _counter("leveret_emitted_tokens", "Tokens emitted, by how they came about.", source=tuple(Source))
-DECODE_RATE = Gauge("leveret_decode_tokens_per_second", "Decode rate of the last answer.", registry=REGISTRY)
+DECODE_RATE = Gauge(
+    "leveret_decode_tokens_per_second", "Decode rate of the last answer that was decoded.", registry=REGISTRY
+)
 
 ADOPTED = _counter("leveret_redeliveries_adopted", "Redeliveries adopted by the running request.")
 UNCONFIRMED = _counter(
@@ -124,7 +126,8 @@ class TokenClock:
 def observe(result: Result) -> None:
     """Count the tokens and times of an answer."""
     PREFILL.observe(result.timings.prefill_seconds)
-    DECODE_RATE.set(result.timings.tokens_per_second)
+    if result.timings.tokens_per_second > 0:  # of a label nothing is decoded
+        DECODE_RATE.set(result.timings.tokens_per_second)
     TOKENS.labels(kind="prompt").inc(result.usage.prompt_tokens)
     TOKENS.labels(kind="cached").inc(result.usage.cached_tokens)
     TOKENS.labels(kind="completion").inc(result.usage.completion_tokens)

@@ -14,6 +14,20 @@ _RUNS = 3
 _CONTEXT_TOKENS = 100
 
 
+class _Times:
+    """When `generate` had each token: what it takes for a streamer; the prompt comes first."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def put(self, _: torch.Tensor) -> None:
+        """A token is there."""
+        self.seconds.append(time.perf_counter())
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+
 class _Baseline:
     def __init__(self, model_dir: Path) -> None:
         load: Any = transformers.AutoModelForCausalLM.from_pretrained  # transformers leaves methods without types
@@ -22,11 +36,21 @@ class _Baseline:
         room = self.network.config.max_position_embeddings - DECODED_TOKENS - 1
         self.short, self.long = min(SHORT_TOKENS, room), min(LONG_TOKENS, room)
 
-    def seconds(self, prompt_tokens: int, new_tokens: int) -> float:
-        """One call of `generate`."""
+    def seconds(self, prompt_tokens: int) -> float:
+        """Until the first token."""
+        started = time.perf_counter()
+        return self._token_times(prompt_tokens, 1)[0] - started
+
+    def decode(self, prompt_tokens: int) -> float:
+        """Tokens a second behind the first."""
+        times = self._token_times(prompt_tokens, 1 + DECODED_TOKENS)
+        return DECODED_TOKENS / (times[-1] - times[0])
+
+    def _token_times(self, prompt_tokens: int, new_tokens: int) -> list[float]:
+        """When one call of `generate` had each of its tokens."""
+        times = _Times()
         size = self.network.config.vocab_size
         ids = torch.tensor([[7919 * (i + 1) % size for i in range(prompt_tokens)]])
-        started = time.perf_counter()
         with torch.inference_mode():
             self.network.generate(
                 ids,
@@ -35,13 +59,9 @@ class _Baseline:
                 min_new_tokens=new_tokens,
                 do_sample=False,
                 pad_token_id=0,
+                streamer=times,
             )
-        return time.perf_counter() - started
-
-    def decode(self, context: int) -> float:
-        """Tokens a second: what further tokens take beyond the first."""
-        first = self.seconds(context, 1)
-        return DECODED_TOKENS / max(self.seconds(context, 1 + DECODED_TOKENS) - first, 1e-9)
+        return times.seconds[1:]
 
 
 def measure_baseline(model_dir: Path, threads: int) -> Figures:
@@ -49,16 +69,16 @@ def measure_baseline(model_dir: Path, threads: int) -> Figures:
     torch.set_num_threads(threads)
     started = time.perf_counter()
     run = _Baseline(model_dir)
-    run.seconds(run.short, 1)
+    run.seconds(run.short)
     startup = time.perf_counter() - started
-    cold = run.seconds(run.long, 1)
+    cold = run.seconds(run.long)
     return Figures(
         weights=BASELINE,
         threads=threads,
         short_tokens=run.short,
         long_tokens=run.long,
         startup_seconds=startup,
-        prefill_short=middle([run.short / run.seconds(run.short, 1) for _ in range(_RUNS)]),
+        prefill_short=middle([run.short / run.seconds(run.short) for _ in range(_RUNS)]),
         prefill_long=run.long / cold,
         decode=middle([run.decode(min(_CONTEXT_TOKENS, run.short)) for _ in range(_RUNS)]),
         decode_long=run.decode(run.long),

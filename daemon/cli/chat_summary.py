@@ -35,9 +35,10 @@ def print_summary(answered: Answered) -> None:
 def _timing(answered: Answered) -> str:
     used, timings = answered.completion.usage, answered.completion.timings
     first = "" if answered.first_seconds is None else f"first after {answered.first_seconds:.2f} s, "
+    rate = f" at {timings.tokens_per_second:.1f}/s" if timings.tokens_per_second > 0 else ""
     return " · ".join(
         (
-            f"tokens: {used.completion_tokens} at {timings.tokens_per_second:.1f}/s",
+            f"tokens: {used.completion_tokens}{rate}",
             f"{first}all after {answered.total_seconds:.2f} s",
             f"prompt: {used.prompt_tokens}, cached: {used.prompt_tokens_details.cached_tokens}",
             answered.completion.model,

@@ -150,7 +150,7 @@ class Engine:
             text=answer.text,
             finish_reason=finish,
             usage=Usage(len(prepared.prompt), answer.token_count, cached),
-            timings=_timings(started, decoding_from, ended, answer.token_count),
+            timings=_timings(started, decoding_from, ended, 0 if prepared.labels else answer.token_count),
             label_probs=shares,
             logprobs=answer.logprobs,
         )
@@ -166,7 +166,7 @@ class Engine:
 
 
 def _timings(started: float, decoding_from: float | None, ended: float, tokens: int) -> Timings:
-    """`decoding_from` is None where the prefill was interrupted."""
+    """`decoding_from` is None where the prefill was interrupted; `tokens` were decoded, a label's are not."""
     middle = ended if decoding_from is None else decoding_from
     decode_seconds = ended - middle
     return Timings(middle - started, decode_seconds, tokens / decode_seconds if decode_seconds > 0 else 0.0)

@@ -105,7 +105,11 @@ async def test_an_answer_is_counted_in_every_instrument_it_touches(app: App, req
     assert after.increase(before, "leveret_inter_token_seconds_count") == 4
     assert after.increase(before, "leveret_emitted_tokens_total", source="sampled") == 5
     assert after.increase(before, "leveret_tokens_total", kind="completion") == 6
-    assert after.value("leveret_decode_tokens_per_second") > 0
+    rate = after.value("leveret_decode_tokens_per_second")
+    assert rate > 0
+    labelled = await requester.send(fields={"structured_outputs": {"choice": ["a", "b"]}})
+    assert (await requester.terminal(labelled)).code == "ok"
+    assert (await idle(app)).value("leveret_decode_tokens_per_second") == rate, "of a label nothing is decoded"
     assert after.value("process_resident_memory_bytes") > 1e6
     assert after.increase(before, "process_cpu_seconds_total") > 0
 

@@ -105,6 +105,8 @@ def test_counts_include_the_label_and_the_end(scripted: Engine) -> None:
     result, _ = ask(scripted, ["yes", "no"], max_new_tokens=4)
     assert result.finish_reason == "stop"
     assert result.usage.completion_tokens == len(result.text) + 1
+    assert result.timings.prefill_seconds > 0
+    assert result.timings.tokens_per_second == 0, "nothing was decoded"
 
 
 @pytest.mark.parametrize(
