@@ -60,7 +60,7 @@ DURATION = _seconds("leveret_request_duration_seconds", "Start of the work to th
 TOKENS = _counter("leveret_tokens", "Tokens of answered requests, by kind.", kind=("prompt", "cached", "completion"))
 EMITTED = _counter("leveret_emitted_tokens", "Tokens emitted, by how they came about.", source=tuple(Source))
 DECODE_RATE = Gauge(
-    "leveret_decode_tokens_per_second", "Decode rate of the last answer that was decoded.", registry=REGISTRY
+    "leveret_decode_tokens_per_second", "Decode rate of the last answer that was no label.", registry=REGISTRY
 )
 
 ADOPTED = _counter("leveret_redeliveries_adopted", "Redeliveries adopted by the running request.")
