@@ -106,8 +106,13 @@ class Answer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.ended and not isinstance(self._error, AnswerTimeout):
-            return
+        if not self.ended or isinstance(self._error, AnswerTimeout):
+            await self.leave()
+
+    # -- for the client ---------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """End the answer, and the request on the bus if that can be done soon."""
         self.fail(ClientError("the caller left before the end"))
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
@@ -115,8 +120,6 @@ class Answer:
         except (ClientError, TimeoutError) as failure:
             # What made the caller leave matters more than this.
             log.warning("request %r could not be cancelled: %r", self.correlation_id, failure)
-
-    # -- for the client ---------------------------------------------------------------------------------------
 
     def take(self, kind: str | None, headers: Mapping[str, Any], body: bytes) -> None:
         """Take in a reply: a copy, an older attempt's chunk, or anything after the end is dropped."""

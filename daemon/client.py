@@ -151,6 +151,9 @@ class Client:
         answer = self._expected(session, envelope.correlation_id or uuid.uuid4().hex, _patience(body, envelope))
         try:
             await session.publish(self._message(data, answer.correlation_id, session.reply_to, envelope), self._queue)
+        except asyncio.CancelledError:
+            await answer.leave()  # the broker may have the request, and only its confirmation be on the way
+            raise
         except BaseException:
             answer.fail(ClientError("the request was not sent"))
             raise

@@ -258,3 +258,19 @@ async def test_an_id_in_flight_is_not_used_twice(client: Client, responder: Resp
         await client.stream(REQUEST, Envelope(correlation_id="one"))
     request: AbstractIncomingMessage = await responder.request()
     assert request.correlation_id == "one"
+
+
+async def test_left_before_the_broker_has_confirmed(broker: PrivateBroker, queue: str, responder: Responder) -> None:
+    """A Ctrl-C may come after the broker has taken a request and before it says so: that one is cancelled too."""
+    async with (
+        TcpProxy(broker.port) as proxy,
+        await Client.connect(str(URL(broker.url).with_port(proxy.port)), queue=queue) as client,
+    ):
+        proxy.mute()
+        asking = asyncio.create_task(client.complete(REQUEST))
+        request = await responder.request()
+        asking.cancel()
+        proxy.restore()
+        assert await responder.cancelled_id() == request.correlation_id
+        with pytest.raises(asyncio.CancelledError):
+            await asking
