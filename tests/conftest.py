@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ ROOT = Path(__file__).parent.parent
 # No test is about time: on a busy machine Hypothesis's clocks would fail what is right.
 hypothesis.settings.register_profile("leveret", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("leveret")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C; the programs that they start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
