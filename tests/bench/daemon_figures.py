@@ -11,11 +11,10 @@ import asyncio
 import http.client
 import sys
 import time
-from statistics import quantiles
 
 from private_broker import PrivateBroker
 
-from tests.bench.pairs import circumstances
+from tests.bench.pairs import circumstances, spread
 from tests.support.daemon_process import DaemonProcess
 from tests.support.requester import Requester
 
@@ -77,8 +76,7 @@ async def measure(url: str, directory: str) -> None:
         await fill_cache(requester)
         print(f"memory with the prompt cache full: {daemon.rss_bytes >> 20} MiB", flush=True)
         seconds = await probe_during_answer(daemon, requester)
-        cuts = quantiles(seconds, n=100)
-        print(f"/livez during decode: median {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms", flush=True)
+        print(spread("/livez during decode", seconds), flush=True)
         before = daemon.cpu_seconds
         await asyncio.sleep(REST_SECONDS)
         print(f"processor at rest: {(daemon.cpu_seconds - before) / REST_SECONDS:.2%} of one")

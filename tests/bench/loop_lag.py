@@ -10,14 +10,13 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from statistics import quantiles
 
 from private_broker import PrivateBroker
 
 from daemon.app import App
 from daemon.models import ModelLocation
 from daemon.settings import Settings
-from tests.bench.pairs import circumstances
+from tests.bench.pairs import circumstances, spread
 from tests.support.requester import Requester
 from tests.support.wait import wait_until
 
@@ -36,12 +35,6 @@ async def lags() -> list[float]:
     return late
 
 
-def told(name: str, seconds: list[float]) -> str:
-    """A line about lags."""
-    cuts = quantiles(seconds, n=100)
-    return f"{name}: median {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms, worst {max(seconds) * 1e3:.1f} ms"
-
-
 async def measure(url: str, directory: str) -> None:
     """Measure beside an idle daemon, which tells what the machine itself adds, and during a long answer."""
     settings = Settings(_env_file=None, amqp_url=url, model=directory, health_port=0)
@@ -54,12 +47,12 @@ async def measure(url: str, directory: str) -> None:
     )
     requester = Requester(url, settings.queue)
     await requester.connect()
-    print(told("at rest", await lags()), flush=True)
+    print(spread("at rest", await lags()), flush=True)
     asked = await requester.send(fields=LONG_ANSWER)
     await requester.until_chunks(asked, 1)
     late = await lags()
     assert requester.terminals(asked) == [], "the answer ended before the measurement did"
-    print(told("while decoding", late), flush=True)
+    print(spread("while decoding", late), flush=True)
     await requester.close()
     app.stop()
     await running

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 PEERS = Path(__file__).parent / "peers"
 """Programs that run in an environment of their own, and say so in a line when they are ready."""
@@ -32,6 +32,12 @@ def told(name: str, pairs: Sequence[tuple[float, float]]) -> str:
     ratios = sorted(other / own for own, other in pairs)
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
     return f"{name}: {ours * 1e3:.1f} ms against {theirs * 1e3:.1f} ms, ratio {median(ratios):.2f} ({spread})"
+
+
+def spread(name: str, seconds: Sequence[float]) -> str:
+    """A line about many measurements of one thing."""
+    cuts = quantiles(seconds, n=100)
+    return f"{name}: median {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms, worst {max(seconds) * 1e3:.1f} ms"
 
 
 def circumstances() -> str:
