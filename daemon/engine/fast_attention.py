@@ -14,7 +14,7 @@ from daemon.engine.fast_jit import compiled, compiled_sums
 from daemon.engine.fast_kernels import add_float_tile, clear, exponential, normalize
 from daemon.engine.fast_memory import floats, integers, segment_at
 from daemon.engine.fast_records import PAGE_TOKENS, SEGMENT
-from daemon.engine.fast_vector import TILE_ROWS
+from daemon.engine.fast_vector import TILE_ROWS, largest_of
 
 F = np.float32
 
@@ -65,20 +65,15 @@ def store_key_value(start: Any, slot: Any, key: Any, value: Any) -> None:
 
 @compiled
 def place_key_value(e: Any, layer: Any, row: Any, kv_head: Any, position: Any) -> None:
-    """Norm (if any) and position of a key head, and its value, into the row's page and its copies."""
+    """Norm (if any) and position of a key head, and its value, into the row's slot."""
     size, first = e.head_dim, row * (e.heads + 2 * e.kv_heads) + e.heads + kv_head
     key, value = floats(e.qkv + 4 * first * size, size), floats(e.qkv + 4 * (first + e.kv_heads) * size, size)
     if e.has_head_norms:
         normalize(key, floats(e.head_norms + 4 * (2 * layer + 1) * size, size), e.epsilon, key)
     rotate(e, key, position, F(1))
-    page, offset = integers(e.pages, e.rows)[row], keys_offset(e, layer, kv_head)
-    store_key_value(page + offset, position % PAGE_TOKENS, key, value)
-    if e.branching == 1 and row < segment_at(e.segments).rows:
-        for number in range(1, e.segment_count):
-            table = segment_at(e.segments + _SEGMENT_BYTES * number).table
-            copy = integers(table, position // PAGE_TOKENS + 1)[position // PAGE_TOKENS]
-            if copy != page:
-                store_key_value(copy + offset, position % PAGE_TOKENS, key, value)
+    slot = integers(e.slots, e.rows)[row]
+    page = integers(e.pages, slot // PAGE_TOKENS + 1)[slot // PAGE_TOKENS]
+    store_key_value(page + keys_offset(e, layer, kv_head), slot % PAGE_TOKENS, key, value)
 
 
 @compiled
@@ -92,12 +87,16 @@ def place_task(e: Any, layer: Any, row: Any) -> None:
 
 
 @compiled_sums
-def softmax(scores: Any, count: Any) -> Any:
-    """Exponentials of the first `count` scores in place, zeros behind them; the exponentials' sum."""
-    largest = scores[0]
-    for i in range(1, count):
-        largest = max(largest, scores[i])
-    total = F(0)
+def softmax(address: Any, count: Any, seen: Any) -> Any:
+    """Exponentials of the first `count` scores in place, zeros behind them up to `seen`; the exponentials' sum.
+
+    There is room for a whole number of vectors.
+    """
+    vectors = (count + LANES - 1) // LANES
+    scores = floats(address, max(vectors * LANES, seen))
+    for i in range(count, scores.size):
+        scores[i] = F(-np.inf)
+    largest, total = largest_of(address, vectors), F(0)
     for i in range(count):
         scores[i] = exponential(scores[i] - largest)
         total += scores[i]
@@ -107,26 +106,29 @@ def softmax(scores: Any, count: Any) -> Any:
 
 
 @compiled
-def score_tile(e: Any, offset: Any, table: Any, query: Any, rows: Any, seen: Any, scores: Any) -> None:
-    """Products of a tile of queries with the first `seen` keys into `scores`, `[rows, seen_limit]`."""
+def score_tile(e: Any, offset: Any, query: Any, rows: Any, slots: Any, scores: Any) -> None:
+    """Products of a tile of queries with the keys in the first `slots` slots into `scores`, `[rows, seen_limit]`."""
+    pages = integers(e.pages, slots // PAGE_TOKENS + 1)
     for row in range(rows):
-        clear(scores + 4 * row * e.seen_limit, (seen + LANES - 1) // LANES * LANES)
-    for first in range(0, seen, LANES):
-        keys = table[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS) * e.head_dim
+        clear(scores + 4 * row * e.seen_limit, (slots + LANES - 1) // LANES * LANES)
+    for first in range(0, slots, LANES):
+        keys = pages[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS) * e.head_dim
         out = scores + 4 * first
         add_float_tile(rows, query, e.head_dim, keys, 4 * LANES, e.head_dim, out, e.seen_limit)
 
 
 @compiled
-def mix_tile(e: Any, offset: Any, table: Any, rows: Any, seen: Any, scores: Any, mix: Any) -> None:
-    """Sums of the first `seen` values, weighted with `scores`, into `mix`, `[rows, head_dim]`."""
-    clear(mix, rows * e.head_dim)
-    for first in range(0, seen, PAGE_TOKENS):
-        values = table[first // PAGE_TOKENS] + offset + 4 * PAGE_TOKENS * e.head_dim
-        terms, x = min(PAGE_TOKENS, seen - first), scores + 4 * first
+def mix_tile(e: Any, offset: Any, rows: Any, first: Any, end: Any, scores: Any, mix: Any) -> None:
+    """Add the values in the slots from `first` to `end`, weighted with `scores`, to `mix`, `[rows, head_dim]`."""
+    pages = integers(e.pages, end // PAGE_TOKENS + 1)
+    slot = first
+    while slot < end:
+        values = pages[slot // PAGE_TOKENS] + offset + 4 * (PAGE_TOKENS * e.head_dim + slot % PAGE_TOKENS * LANES)
+        terms, x = min(PAGE_TOKENS - slot % PAGE_TOKENS, end - slot), scores + 4 * (slot - first)
         for column in range(0, e.head_dim, LANES):
             w, out = values + 4 * column * PAGE_TOKENS, mix + 4 * column
             add_float_tile(rows, x, e.seen_limit, w, 4 * LANES, terms, out, e.head_dim)
+        slot += terms
 
 
 @compiled
@@ -137,25 +139,34 @@ def tiles_of(e: Any, rows: Any) -> Any:
 
 @compiled
 def attend_task(e: Any, member: Any, layer: Any, task: Any) -> None:
-    """Attention of one tile: up to 6 pairs of row and head that share keys and values, of one segment."""
+    """Attention of one tile: up to 6 pairs of row and head that share keys and values, of one segment.
+
+    Scores stand by position: those behind a gap move down to where they would be without it.
+    """
     tiles = tiles_of(e, e.longest_segment)
     segment = segment_at(e.segments + _SEGMENT_BYTES * (task // (e.kv_heads * tiles)))
     kv_head, first = task // tiles % e.kv_heads, task % tiles * TILE_ROWS
     size, group = e.head_dim, e.heads // e.kv_heads
     rows = min(TILE_ROWS, segment.rows * group - first)
-    if rows <= 0:
+    last = (first + rows - 1) // group
+    if rows <= 0 or (layer == e.layers - 1 and segment.first_row + last < e.first_wanted):
         return
-    seen = segment.start + (first + rows - 1) // group + 1
+    seen, gap = segment.start + last + 1, segment.gap
+    before = segment.start if gap > 0 else seen
     scores = e.scores + 4 * TILE_ROWS * e.seen_limit * member
     mix = e.mixes + 4 * TILE_ROWS * size * member
-    table, offset = integers(segment.table, seen // PAGE_TOKENS + 1), keys_offset(e, layer, kv_head)
+    offset = keys_offset(e, layer, kv_head)
     query = e.query + 4 * size * ((kv_head * e.row_limit + segment.first_row) * group + first)
-    score_tile(e, offset, table, query, rows, seen, scores)
+    score_tile(e, offset, query, rows, seen + gap, scores)
     totals = floats(e.totals + 4 * TILE_ROWS * member, TILE_ROWS)
     for i in range(rows):
-        count = segment.start + (first + i) // group + 1
-        totals[i] = softmax(floats(scores + 4 * i * e.seen_limit, seen), count)
-    mix_tile(e, offset, table, rows, seen, scores, mix)
+        row_scores = floats(scores + 4 * i * e.seen_limit, seen + gap)
+        for position in range(before, seen):
+            row_scores[position] = row_scores[position + gap]
+        totals[i] = softmax(scores + 4 * i * e.seen_limit, segment.start + (first + i) // group + 1, seen)
+    clear(mix, rows * size)
+    mix_tile(e, offset, rows, 0, before, scores, mix)
+    mix_tile(e, offset, rows, before + gap, seen + gap, scores + 4 * before, mix)
     for i in range(rows):
         row, head = segment.first_row + (first + i) // group, kv_head * group + (first + i) % group
         out, sums = floats(e.mixed + 4 * (row * e.heads + head) * size, size), floats(mix + 4 * i * size, size)

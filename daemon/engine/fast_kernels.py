@@ -10,12 +10,22 @@ import numpy as np
 
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
-from daemon.engine.fast_memory import bits_of_floats, float_of_bits, floats, integers, load_int8, short_integers
+from daemon.engine.fast_memory import (
+    bits_of_float,
+    bits_of_floats,
+    float_of_bits,
+    floats,
+    integers,
+    load_int8,
+    short_integers,
+)
 from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS, INT4, PANEL_TERMS, ROUNDED_BYTES, STEP_OFFSET
-from daemon.engine.fast_vector import TILE_ROWS, make_converting_tile, make_group_tile, make_tile
+from daemon.engine.fast_vector import TILE_ROWS, make_converting_tile, make_group_tile, make_tile, multiply_add
 
 F = np.float32
 
+_TO_INTEGER = F(1.5 * 2**23)
+"""Added to a small float32 it rounds it to an integer, which then stands in its last bits."""
 _LARGEST_INTEGER = 32767
 """What the largest activation of a group becomes."""
 
@@ -66,16 +76,17 @@ def exponential(x: Any) -> Any:
     Range reduction and polynomial as in the Cephes library's expf.
     """
     x = min(max(x, F(-87.0)), F(88.0))
-    scaled = x * F(1.44269504)
-    power = np.int32(scaled + (F(0.5) if scaled >= F(0) else F(-0.5)))
-    rest = x - F(power) * F(0.693359375) + F(power) * F(2.12194440e-4)
+    shifted = multiply_add(x, F(1.44269504), _TO_INTEGER)
+    power = shifted - _TO_INTEGER
+    rest = multiply_add(power, F(2.12194440e-4), multiply_add(power, F(-0.693359375), x))
     p = F(1.9875691500e-4)
-    p = p * rest + F(1.3981999507e-3)
-    p = p * rest + F(8.3334519073e-3)
-    p = p * rest + F(4.1665795894e-2)
-    p = p * rest + F(1.6666665459e-1)
-    p = p * rest + F(5.0000001201e-1)
-    return (p * rest * rest + rest + F(1)) * float_of_bits((power + np.int32(127)) << np.int32(23))
+    p = multiply_add(p, rest, F(1.3981999507e-3))
+    p = multiply_add(p, rest, F(8.3334519073e-3))
+    p = multiply_add(p, rest, F(4.1665795894e-2))
+    p = multiply_add(p, rest, F(1.6666665459e-1))
+    p = multiply_add(p, rest, F(5.0000001201e-1))
+    p = multiply_add(multiply_add(p, rest, F(1)), rest, F(1))
+    return p * float_of_bits((bits_of_float(shifted) << np.int32(23)) + np.int32(127 << 23))
 
 
 @compiled
@@ -132,7 +143,9 @@ def grouped_products(rounded: Any, rows: Any, matrix: Any, block: Any, products:
 
 
 @compiled
-def block_products(e: Any, x: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any) -> None:
+def block_products(
+    e: Any, x: Any, first_row: Any, rows: Any, matrix: Any, block: Any, products: Any, panel: Any
+) -> None:
     """Products, unscaled if int8, of `rows` rows of x with 16 rows of a matrix into `products`, `[rows, 16]`.
 
     For int4, x must stand in `rounded`. Few rows are multiplied with the int8 weights directly; of many, the first
@@ -142,8 +155,10 @@ def block_products(e: Any, x: Any, rows: Any, matrix: Any, block: Any, products:
     weights = matrix.address + block * columns * LANES
     clear(products, rows * LANES)
     if matrix.kind == INT4:
-        grouped_products(e.rounded, rows, matrix, block, products)
+        rounded = e.rounded + first_row * columns // GROUP_TERMS * ROUNDED_BYTES
+        grouped_products(rounded, rows, matrix, block, products)
         return
+    x += 4 * first_row * columns
     if rows <= TILE_ROWS:
         add_quantized_tile(rows, x, columns, weights, columns, products)
         return
@@ -170,17 +185,17 @@ def own_panel(e: Any, member: Any) -> Any:
 
 @compiled
 def project_task(
-    e: Any, member: Any, matrix: Any, block: Any, x: Any, rows: Any, out: Any, width: Any, adding: Any
+    e: Any, member: Any, matrix: Any, block: Any, x: Any, first_row: Any, end: Any, out: Any, width: Any, adding: Any
 ) -> None:
-    """16 columns of `out = x @ matrix.T + bias`, or of `out += ...`; out has rows of `width`."""
+    """16 columns of `out = x @ matrix.T + bias`, or of `out += ...`, in some rows; out has rows of `width`."""
     products = own_products(e, member)
-    block_products(e, x, rows, matrix, block, products, own_panel(e, member))
+    block_products(e, x, first_row, end - first_row, matrix, block, products, own_panel(e, member))
     column = block * LANES
     lanes = min(LANES, width - column)
     scales = floats(e.scales + 4 * (matrix.first_row + column), lanes)
     biases = floats(e.biases + 4 * (matrix.first_row + column), lanes)
-    for row in range(rows):
-        sums = floats(products + 4 * row * LANES, lanes)
+    for row in range(first_row, end):
+        sums = floats(products + 4 * (row - first_row) * LANES, lanes)
         target = floats(out + 4 * (row * width + column), lanes)
         for lane in range(lanes):
             value = sums[lane] * scales[lane] + biases[lane]
@@ -188,18 +203,18 @@ def project_task(
 
 
 @compiled
-def gate_task(e: Any, member: Any, matrix: Any, pair: Any) -> None:
+def gate_task(e: Any, member: Any, matrix: Any, pair: Any, first_row: Any) -> None:
     """16 columns of `gated = silu(normed @ gate.T) * (normed @ up.T)`; blocks of gate and up alternate."""
-    gates = own_products(e, member)
+    gates, rows = own_products(e, member), e.rows - first_row
     ups = gates + 4 * e.row_limit * LANES
     panel = own_panel(e, member)
-    block_products(e, e.normed, e.rows, matrix, 2 * pair, gates, panel)
-    block_products(e, e.normed, e.rows, matrix, 2 * pair + 1, ups, panel)
+    block_products(e, e.normed, first_row, rows, matrix, 2 * pair, gates, panel)
+    block_products(e, e.normed, first_row, rows, matrix, 2 * pair + 1, ups, panel)
     lanes, first = min(LANES, e.inner - pair * LANES), matrix.first_row + 2 * pair * LANES
     scales, biases = floats(e.scales + 4 * first, 2 * LANES), floats(e.biases + 4 * first, 2 * LANES)
-    for row in range(e.rows):
+    for row in range(rows):
         gate, up = floats(gates + 4 * row * LANES, LANES), floats(ups + 4 * row * LANES, LANES)
-        target = floats(e.gated + 4 * (row * e.inner + pair * LANES), lanes)
+        target = floats(e.gated + 4 * ((first_row + row) * e.inner + pair * LANES), lanes)
         for lane in range(lanes):
             g = gate[lane] * scales[lane] + biases[lane]
             u = up[lane] * scales[LANES + lane] + biases[LANES + lane]

@@ -91,6 +91,16 @@ def float_of_bits(_context: Any, bits: Any) -> Any:
 
 
 @instruction
+def bits_of_float(_context: Any, value: Any) -> Any:
+    """The representation of a float32, an int32."""
+
+    def generate(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@instruction
 def atomic_add(_context: Any, address: Any, value: Any) -> Any:
     """Add to the int64 at an address; what it was before."""
 

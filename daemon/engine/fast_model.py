@@ -56,7 +56,7 @@ class FastModel:
         """See the port. Any number of tokens; more than `piece_tokens` are computed a piece at a time."""
         self._check(state.length, token_ids)
         rows = [
-            self._compute([(state, piece)], _wanted(logits, piece, last=end >= len(token_ids)))
+            self._compute(state, piece, (), _wanted(logits, piece, last=end >= len(token_ids)))
             for piece, end in _pieces(token_ids, self.piece_tokens)
         ]
         return np.concatenate(rows) if len(rows) != 1 else rows[0]
@@ -64,14 +64,11 @@ class FastModel:
     def branches(
         self, state: FastState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]
     ) -> tuple[Logits, Sequence[Logits]]:
-        """See the port. All in one pass."""
+        """See the port. All in one pass, and all in the state's own room, one continuation behind the other."""
         for continuation in continuations:
             self._check(state.length, [*token_ids, *continuation])
-        state.reserve(len(token_ids))
-        branches = [(state.branch(len(token_ids)), continuation) for continuation in continuations]
-        stem = [(state, token_ids)] if token_ids else []
-        ends = np.cumsum([len(stem), *map(len, continuations)])
-        rows = self._compute([*stem, *branches], int(ends[-1]), branching=len(stem) > 0)
+        ends = np.cumsum([int(len(token_ids) > 0), *map(len, continuations)])
+        rows = self._compute(state, token_ids, continuations, int(ends[-1]))
         last, *after = np.split(rows, ends[:-1])
         return last, after
 
@@ -97,23 +94,18 @@ class FastModel:
                 raise ValueError(f"token {token} is not in the vocabulary of {self.vocab_size}")
 
     def _compute(
-        self, segments: Sequence[tuple[FastState, Sequence[int]]], wanted: int, *, branching: bool = False
+        self, state: FastState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]], wanted: int
     ) -> Logits:
-        """Extend each state by its tokens; the logits of the last `wanted` of all rows.
-
-        `branching`: all states but the first are branches of the first, behind its tokens.
-        """
-        rows = sum(len(tokens) for _, tokens in segments)
+        """Extend a state by tokens and look at what may follow; the logits of the last `wanted` of all rows."""
+        rows = len(token_ids) + sum(map(len, continuations))
         if rows > self.piece_tokens:
             raise ValueError(f"{rows} tokens at once are more than {self.piece_tokens}")
         logits = np.empty((wanted, self.vocab_size), np.float32)
-        for state, tokens in segments:
-            state.reserve(len(tokens))
-        tables = self._plan.prepare(segments, logits, branching=branching)
+        state.reserve(rows)
+        self._plan.prepare(state, token_ids, continuations, logits)
         self._run(self._plan.address, 0)
-        del tables  # the pages' addresses had to live until here
-        for state, tokens in segments:
-            state.length += len(tokens)
+        state.length += len(token_ids)
+        state.truncate(state.length)
         return logits
 
 

@@ -42,12 +42,12 @@ class Plan:
         self._arrays = {
             "control": new_control(members),
             **_weights(quantized.tensors, config, context_tokens),
-            **_job_arrays(rows),
+            **_job_arrays(rows, context_tokens),
             **_scratch(config, rows, context_tokens, members),
         }
         self._record = np.zeros(1, ENGINE)
         self._enter(**{name: array.ctypes.data for name, array in self._arrays.items()})
-        self._enter(members=members, row_limit=rows, seen_limit=_seen_limit(context_tokens))
+        self._enter(members=members, row_limit=rows, seen_limit=_seen_limit(context_tokens, rows))
         self._enter(**_shape(config))
 
     @property
@@ -61,32 +61,28 @@ class Plan:
         return int(self._arrays["control"].ctypes.data)
 
     def prepare(
-        self, segments: Sequence[tuple[FastState, Sequence[int]]], logits: Floats, *, branching: bool
-    ) -> list[Array]:
-        """Enter a job: states with room for the tokens that extend them, and where the last rows' logits go.
+        self, state: FastState, token_ids: Sequence[int], branches: Sequence[Sequence[int]], logits: Floats
+    ) -> None:
+        """Enter a job: tokens that extend a state, what may follow them, and where the last rows' logits go.
 
-        `branching`: all states but the first are branches of the first, behind its tokens. What it returns must live
-        until the job is done.
+        The state has room for all of them, and must live until the job is done.
         """
-        tables: list[Array] = []
+        behind = state.length + len(token_ids)
+        segments = [(state.length, token_ids), *((behind, branch) for branch in branches)]
+        segments = [(start, tokens) for start, tokens in segments if tokens]
         first_row = 0
-        for number, (state, tokens) in enumerate(segments):
-            table = np.fromiter(state.addresses(), np.int64, len(state.pages))
-            self._enter_rows(first_row, tokens, state.length, table)
-            self._arrays["segments"][number] = (first_row, len(tokens), state.length, table.ctypes.data)
-            first_row += len(tokens)
-            tables.append(table)
-        self._enter(branching=int(branching))
-        self._enter(rows=first_row, segment_count=len(segments), longest_segment=max(len(t) for _, t in segments))
+        for number, (start, tokens) in enumerate(segments):
+            gap = state.length + first_row - start
+            self._arrays["segments"][number] = (first_row, len(tokens), start, gap)
+            rows = slice(first_row, first_row + len(tokens))
+            self._arrays["tokens"][rows] = tokens
+            self._arrays["positions"][rows] = np.arange(start, start + len(tokens))
+            first_row = rows.stop
+        self._arrays["slots"][:first_row] = np.arange(state.length, state.length + first_row)
+        self._arrays["pages"][: len(state.pages)] = [page.ctypes.data for page in state.pages]
+        longest = max(len(tokens) for _, tokens in segments)
+        self._enter(rows=first_row, segment_count=len(segments), longest_segment=longest)
         self._enter(first_wanted=first_row - len(logits), wanted=len(logits), logits=logits.ctypes.data)
-        return tables
-
-    def _enter_rows(self, first_row: int, tokens: Sequence[int], start: int, table: Array) -> None:
-        rows = slice(first_row, first_row + len(tokens))
-        positions = np.arange(start, start + len(tokens))
-        self._arrays["tokens"][rows] = tokens
-        self._arrays["positions"][rows] = positions
-        self._arrays["pages"][rows] = table[positions // PAGE_TOKENS]
 
     def _enter(self, **fields: float) -> None:
         for name, value in fields.items():
@@ -147,17 +143,19 @@ def _columns_and_kind(weight: Array) -> tuple[int, int]:
     return (weight.shape[1] * GROUP_TERMS, INT4) if is_int4 else (weight.shape[1], INT8)
 
 
-def _job_arrays(rows: int) -> dict[str, Array]:
+def _job_arrays(rows: int, context_tokens: int) -> dict[str, Array]:
     return {
         "tokens": np.zeros(rows, np.int64),
         "positions": np.zeros(rows, np.int64),
-        "pages": np.zeros(rows, np.int64),
+        "slots": np.zeros(rows, np.int64),
+        "pages": np.zeros(-(-(context_tokens + rows) // PAGE_TOKENS), np.int64),
         "segments": np.zeros(rows, SEGMENT),
     }
 
 
-def _seen_limit(context_tokens: int) -> int:
-    return -(-context_tokens // LANES) * LANES
+def _seen_limit(context_tokens: int, rows: int) -> int:
+    """A whole number of vectors; branches take slots behind the context's end."""
+    return -(-(context_tokens + rows) // LANES) * LANES
 
 
 def _scratch(config: FastConfig, rows: int, context_tokens: int, members: int) -> dict[str, Array]:
@@ -171,7 +169,7 @@ def _scratch(config: FastConfig, rows: int, context_tokens: int, members: int) -
         "rounded": (rows, max(config.hidden, config.query_size) // GROUP_TERMS, ROUNDED_BYTES // 4),
         "products": (members, 2, rows, LANES),
         "panels": (members, PANEL_TERMS, LANES),
-        "scores": (members, TILE_ROWS, _seen_limit(context_tokens)),
+        "scores": (members, TILE_ROWS, _seen_limit(context_tokens, rows)),
         "totals": (members, TILE_ROWS),
         "mixes": (members, TILE_ROWS, config.head_dim),
     }

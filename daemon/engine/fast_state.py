@@ -1,6 +1,5 @@
 """What the fast model remembers of a sequence: keys and values in pages that sequences can share."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,24 +33,12 @@ class FastState:
                 self.owned[number] = True
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first `length` tokens."""
-        if length < self.length:
-            self.length = length
-            kept = -(-length // PAGE_TOKENS)
-            del self.pages[kept:], self.owned[kept:]
+        """Forget all but the first `length` tokens, and give up room that was reserved behind them."""
+        self.length = min(length, self.length)
+        kept = -(-self.length // PAGE_TOKENS)
+        del self.pages[kept:], self.owned[kept:]
 
     def fork(self) -> "FastState":
         """A state of the same tokens; from now on neither writes to the pages that they share."""
         self.owned = [False] * len(self.pages)
         return FastState(self.page_floats, self.length, list(self.pages), list(self.owned))
-
-    def branch(self, ahead: int) -> "FastState":
-        """What may follow the next `ahead` tokens, for which room is reserved but which need not be there yet.
-
-        To be dropped before this state is extended again: it reads this state's pages and writes to its own.
-        """
-        return FastState(self.page_floats, self.length + ahead, list(self.pages), [False] * len(self.pages))
-
-    def addresses(self) -> Iterator[int]:
-        """The pages' addresses, in order."""
-        return (page.ctypes.data for page in self.pages)

@@ -28,8 +28,9 @@ def matrix_of(e: Any, number: Any) -> Any:
 
 @compiled
 def phase_count(e: Any) -> Any:
-    """Phases of the step; without wanted logits it ends with the layers."""
-    return 1 + _LAYER_PHASES * e.layers + (2 if e.wanted > 0 else 0)
+    """Phases of the step; without wanted logits it ends where the last layer's keys and values have their place."""
+    layers = 1 + _LAYER_PHASES * e.layers
+    return layers + 2 if e.wanted > 0 else layers - (_LAYER_PHASES - _ATTEND)
 
 
 @compiled
@@ -60,10 +61,16 @@ def units_of(e: Any, layer: Any, kind: Any) -> Any:
 
 
 @compiled
+def first_row_of(e: Any, layer: Any, kind: Any) -> Any:
+    """The first row that a layer's phase is about: from the last attention on only the wanted ones matter."""
+    return e.first_wanted if layer == e.layers - 1 and kind >= _ATTEND else 0
+
+
+@compiled
 def units_at_once(e: Any, layer: Any, kind: Any) -> Any:
     """How many units make a task: so many that taking it costs nothing, so few that all members end together."""
     matrix, units = matrix_of(e, phase_matrix(e, layer, kind)), units_of(e, layer, kind)
-    rows = e.wanted if layer == e.layers else e.rows
+    rows = e.wanted if layer == e.layers else e.rows - first_row_of(e, layer, kind)
     products = matrix.blocks // units * LANES * matrix.columns * rows
     return max(min(units // (_TASKS_PER_MEMBER * e.members), _TASK_PRODUCTS // products), 1)
 
@@ -91,7 +98,7 @@ def task_count(e: Any, phase: Any) -> Any:
     if kind == _ATTEND:
         return e.segment_count * e.kv_heads * tiles_of(e, e.longest_segment)
     if layer < e.layers and is_row_by_row(kind):
-        return e.rows
+        return e.rows - first_row_of(e, layer, kind)
     units, at_once = units_of(e, layer, kind), units_at_once(e, layer, kind)
     return (units + at_once - 1) // at_once
 
@@ -99,18 +106,18 @@ def task_count(e: Any, phase: Any) -> Any:
 @compiled
 def matrix_unit(e: Any, member: Any, layer: Any, kind: Any, unit: Any) -> None:
     """One unit of a matrix phase."""
-    matrix = matrix_of(e, phase_matrix(e, layer, kind))
+    matrix, first = matrix_of(e, phase_matrix(e, layer, kind)), first_row_of(e, layer, kind)
     if layer == e.layers:
-        project_task(e, member, matrix, unit, e.normed, e.wanted, e.logits, e.vocab_size, False)
+        project_task(e, member, matrix, unit, e.normed, 0, e.wanted, e.logits, e.vocab_size, False)
     elif kind == _QKV:
         width = (e.heads + 2 * e.kv_heads) * e.head_dim
-        project_task(e, member, matrix, unit, e.normed, e.rows, e.qkv, width, False)
+        project_task(e, member, matrix, unit, e.normed, first, e.rows, e.qkv, width, False)
     elif kind == _OUT:
-        project_task(e, member, matrix, unit, e.mixed, e.rows, e.states, e.hidden, True)
+        project_task(e, member, matrix, unit, e.mixed, first, e.rows, e.states, e.hidden, True)
     elif kind == _GATE:
-        gate_task(e, member, matrix, unit)
+        gate_task(e, member, matrix, unit, first)
     else:
-        project_task(e, member, matrix, unit, e.gated, e.rows, e.states, e.hidden, True)
+        project_task(e, member, matrix, unit, e.gated, first, e.rows, e.states, e.hidden, True)
 
 
 @compiled
@@ -126,10 +133,11 @@ def run_task(e: Any, member: Any, phase: Any, task: Any) -> None:
     elif layer < e.layers and kind == _ATTEND:
         attend_task(e, member, layer, task)
     elif layer < e.layers and is_norm(kind):
-        matrix = matrix_of(e, phase_matrix(e, layer, kind))
-        normalize_task(e, 2 * layer + (kind == _MLP_NORM), task, task, matrix)
+        matrix, row = matrix_of(e, phase_matrix(e, layer, kind)), first_row_of(e, layer, kind) + task
+        normalize_task(e, 2 * layer + (kind == _MLP_NORM), row, row, matrix)
     elif layer < e.layers and kind == _ROUND:
-        round_row(e, e.mixed, task, matrix_of(e, phase_matrix(e, layer, kind)))
+        row = first_row_of(e, layer, kind) + task
+        round_row(e, e.mixed, row, matrix_of(e, phase_matrix(e, layer, kind)))
     else:
         units, at_once = units_of(e, layer, kind), units_at_once(e, layer, kind)
         for unit in range(task * at_once, min((task + 1) * at_once, units)):

@@ -6,6 +6,8 @@ its own vector lane: with one fused multiply-add a term for int8 and float weigh
 whole prompt give the same bits for a row. All addresses are int64, in bytes.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,6 +84,44 @@ def _places(b: Any, out: Any, stride: Any, rows: int) -> list[Any]:
 
 def _fma_of(b: Any) -> Any:
     return _declare(b.module, f"llvm.fmuladd.v{_WIDTH}f32", _FLOATS, [_FLOATS] * 3)
+
+
+@instruction
+def multiply_add(_context: Any, x: Any, y: Any, z: Any) -> tuple[Any, _Codegen]:
+    """`x * y + z` of float32 with one rounding, where the processor has such an instruction."""
+
+    def generate(_ctx: Any, builder: Any, _signature: Any, values: Sequence[Any]) -> Any:
+        return builder.call(_declare(builder.module, "llvm.fmuladd.f32", _F32, [_F32] * 3), values)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@instruction
+def largest_of(_context: Any, x: Any, count: Any) -> tuple[Any, _Codegen]:
+    """The largest of `16 * count` float32 at an address, count at least 1; what is no number does not count.
+
+    LLVM makes no vector instructions of a loop for this unless it may assume that all are numbers.
+    """
+
+    def generate(_ctx: Any, b: Any, _signature: Any, values: Sequence[Any]) -> Any:
+        x, count = values
+
+        def larger(_k: Any, carried: list[Any]) -> list[Any]:
+            at, *maxima = carried
+            found = [b.load(_address(b, at, _const(4 * _WIDTH * v), _FLOATS), align=4) for v in range(_VECTORS)]
+            return [b.add(at, _const(4 * LANES)), *map(functools.partial(_maximum, b), found, maxima)]
+
+        lowest = ir.Constant(_FLOATS, [-math.inf] * _WIDTH)
+        _, *maxima = _loop(b, count, [x, *[lowest] * _VECTORS], larger)
+        vector = functools.reduce(functools.partial(_maximum, b), maxima)
+        lanes = [b.extract_element(vector, ir.Constant(_I32, lane)) for lane in range(_WIDTH)]
+        return functools.reduce(functools.partial(_maximum, b), lanes)
+
+    return types.float32(types.int64, types.int64), generate
+
+
+def _maximum(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
 class _Tile:

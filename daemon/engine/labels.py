@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemon.engine.answer import Answer
-from daemon.engine.logprobs import log_softmax, token_logprobs
+from daemon.engine.logprobs import log_normalizer, token_logprobs
 from daemon.engine.sampling import GREEDY_BELOW, pick, tempered
 from daemon.engine.stepper import Position, Stepper
 from daemon.engine.tokenizer import Tokenizer
@@ -93,14 +93,21 @@ def score_labels(stepper: Stepper, start: Position, labels: Sequence[Label], end
 
     Raises Interrupted, GenerationFailed.
     """
-    first, ends = log_softmax(start.row), sorted(end_ids)
+    first, ends = (start.row, log_normalizer(start.row)), sorted(end_ids)
     rows_after = iter(start.branches or _branches(stepper, start.state, labels))
     scores: list[float] = []
     for label in labels:
-        predictions = [first, *map(log_softmax, next(rows_after) if label.token_ids else ())]
-        spelled = sum(float(predictions[i][token]) for i, token in enumerate(label.token_ids))
-        scores.append(spelled + float(np.logaddexp.reduce(predictions[-1][ends])))
+        rows = next(rows_after) if label.token_ids else ()
+        predictions = [first, *((row, log_normalizer(row)) for row in rows)]
+        wanted = [*([token] for token in label.token_ids), ends]
+        scores.append(sum(map(_logprob_of_any, predictions, wanted)))
     return scores
+
+
+def _logprob_of_any(prediction: tuple[Logits, float], token_ids: Sequence[int]) -> float:
+    """The log of the summed probability of some tokens, given a position's logits and their normaliser."""
+    logits, normalizer = prediction
+    return float(np.logaddexp.reduce(logits[token_ids].astype(np.float64))) - normalizer
 
 
 def choose(task: Task, labels: Sequence[Label], scores: Sequence[float]) -> tuple[Label, dict[str, float]]:
