@@ -114,7 +114,7 @@ def score_tile(e: Any, offset: Any, query: Any, rows: Any, slots: Any, scores: A
     for first in range(0, slots, LANES):
         keys = pages[first // PAGE_TOKENS] + offset + 4 * (first % PAGE_TOKENS) * e.head_dim
         out = scores + 4 * first
-        add_float_tile(rows, query, e.head_dim, keys, 4 * LANES, e.head_dim, out, e.seen_limit)
+        add_float_tile(rows, query, e.head_dim, keys, e.head_dim, out, e.seen_limit)
 
 
 @compiled
@@ -127,7 +127,7 @@ def mix_tile(e: Any, offset: Any, rows: Any, first: Any, end: Any, scores: Any, 
         terms, x = min(PAGE_TOKENS - slot % PAGE_TOKENS, end - slot), scores + 4 * (slot - first)
         for column in range(0, e.head_dim, LANES):
             w, out = values + 4 * column * PAGE_TOKENS, mix + 4 * column
-            add_float_tile(rows, x, e.seen_limit, w, 4 * LANES, terms, out, e.head_dim)
+            add_float_tile(rows, x, e.seen_limit, w, terms, out, e.head_dim)
         slot += terms
 
 

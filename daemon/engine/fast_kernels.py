@@ -20,7 +20,7 @@ from daemon.engine.fast_memory import (
     short_integers,
 )
 from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS, INT4, PANEL_TERMS, ROUNDED_BYTES, STEP_OFFSET
-from daemon.engine.fast_vector import TILE_ROWS, make_converting_tile, make_group_tile, make_tile, multiply_add
+from daemon.engine.fast_vector import TILE_ROWS, make_group_tile, make_tile, multiply_add
 
 F = np.float32
 
@@ -31,42 +31,60 @@ _LARGEST_INTEGER = 32767
 
 _q1, _q2, _q3, _q4, _q5, _q6 = (make_tile(rows, quantized=True) for rows in range(1, TILE_ROWS + 1))
 _f1, _f2, _f3, _f4, _f5, _f6 = (make_tile(rows, quantized=False) for rows in range(1, TILE_ROWS + 1))
-_converting = make_converting_tile()
+_c4, _c6 = (make_tile(rows, quantized=True, keeping=True) for rows in (4, TILE_ROWS))
 _g1, _g4 = (make_group_tile(rows) for rows in (1, 4))
+
+
+@compiled
+def rows_together(rows: Any) -> Any:
+    """How many of the rows that are left make the next tile: not so many that one or two are left over.
+
+    A tile of one or two rows waits for its few sums, and takes as long as one of three.
+    """
+    return 4 if rows == TILE_ROWS + 1 or rows == TILE_ROWS + 2 else min(rows, TILE_ROWS)
 
 
 @compiled
 def add_quantized_tile(rows: Any, x: Any, x_stride: Any, w: Any, terms: Any, out: Any) -> None:
     """`out[m, lane] += sum of x[m, k] * w[k, lane]` for int8 w, 1 to 6 rows, 16 lanes; `out` is `[rows, 16]`."""
     if rows == 1:
-        _q1(x, x_stride, w, LANES, terms, out, LANES)
+        _q1(x, x_stride, w, terms, out, LANES, 0)
     elif rows == 2:
-        _q2(x, x_stride, w, LANES, terms, out, LANES)
+        _q2(x, x_stride, w, terms, out, LANES, 0)
     elif rows == 3:
-        _q3(x, x_stride, w, LANES, terms, out, LANES)
+        _q3(x, x_stride, w, terms, out, LANES, 0)
     elif rows == 4:
-        _q4(x, x_stride, w, LANES, terms, out, LANES)
+        _q4(x, x_stride, w, terms, out, LANES, 0)
     elif rows == 5:
-        _q5(x, x_stride, w, LANES, terms, out, LANES)
+        _q5(x, x_stride, w, terms, out, LANES, 0)
     else:
-        _q6(x, x_stride, w, LANES, terms, out, LANES)
+        _q6(x, x_stride, w, terms, out, LANES, 0)
 
 
 @compiled
-def add_float_tile(rows: Any, x: Any, x_stride: Any, w: Any, w_stride: Any, terms: Any, out: Any, stride: Any) -> None:
-    """The same for float32 w, whose terms are `w_stride` bytes apart; `out` has rows of `stride` floats."""
-    if rows == 1:
-        _f1(x, x_stride, w, w_stride, terms, out, stride)
-    elif rows == 2:
-        _f2(x, x_stride, w, w_stride, terms, out, stride)
-    elif rows == 3:
-        _f3(x, x_stride, w, w_stride, terms, out, stride)
-    elif rows == 4:
-        _f4(x, x_stride, w, w_stride, terms, out, stride)
-    elif rows == 5:
-        _f5(x, x_stride, w, w_stride, terms, out, stride)
+def add_converting_tile(rows: Any, x: Any, x_stride: Any, w: Any, terms: Any, out: Any, panel: Any) -> None:
+    """The same for 4 or 6 rows; w is left as float32 in `panel`, `[terms, 16]`."""
+    if rows == 4:
+        _c4(x, x_stride, w, terms, out, LANES, panel)
     else:
-        _f6(x, x_stride, w, w_stride, terms, out, stride)
+        _c6(x, x_stride, w, terms, out, LANES, panel)
+
+
+@compiled
+def add_float_tile(rows: Any, x: Any, x_stride: Any, w: Any, terms: Any, out: Any, out_stride: Any) -> None:
+    """The same for float32 w and rows of `out` that are `out_stride` floats apart."""
+    if rows == 1:
+        _f1(x, x_stride, w, terms, out, out_stride, 0)
+    elif rows == 2:
+        _f2(x, x_stride, w, terms, out, out_stride, 0)
+    elif rows == 3:
+        _f3(x, x_stride, w, terms, out, out_stride, 0)
+    elif rows == 4:
+        _f4(x, x_stride, w, terms, out, out_stride, 0)
+    elif rows == 5:
+        _f5(x, x_stride, w, terms, out, out_stride, 0)
+    else:
+        _f6(x, x_stride, w, terms, out, out_stride, 0)
 
 
 @compiled
@@ -163,12 +181,14 @@ def block_products(
         add_quantized_tile(rows, x, columns, weights, columns, products)
         return
     for first in range(0, columns, PANEL_TERMS):
-        terms = min(PANEL_TERMS, columns - first)
-        _converting(x + 4 * first, columns, weights + first * LANES, LANES, terms, products, LANES, panel)
-        for row in range(TILE_ROWS, rows, TILE_ROWS):
-            at = x + 4 * (row * columns + first)
-            tile_rows = min(TILE_ROWS, rows - row)
-            add_float_tile(tile_rows, at, columns, panel, 4 * LANES, terms, products + 4 * row * LANES, LANES)
+        terms, row = min(PANEL_TERMS, columns - first), 0
+        while row < rows:
+            tile_rows, at, out = rows_together(rows - row), x + 4 * (row * columns + first), products + 4 * row * LANES
+            if row == 0:
+                add_converting_tile(tile_rows, at, columns, weights + first * LANES, terms, out, panel)
+            else:
+                add_float_tile(tile_rows, at, columns, panel, terms, out, LANES)
+            row += tile_rows
 
 
 @compiled

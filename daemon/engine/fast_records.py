@@ -12,8 +12,8 @@ import numpy.typing as npt
 PAGE_TOKENS = 64
 """Tokens whose keys and values share one page of memory; a multiple of 16."""
 
-PANEL_TERMS = 512
-"""Columns of a weight block that are converted to float32 at a time: 32 KB, which stays in the nearest caches."""
+PANEL_TERMS = 1024
+"""Columns of a weight block that are converted to float32 at a time: 64 KB, which stays in the second cache."""
 
 GROUP_TERMS = 32
 """Columns of an int4 matrix that share a scale and a least value in a row."""

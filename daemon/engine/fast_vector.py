@@ -125,17 +125,12 @@ def _maximum(b: Any, x: Any, y: Any) -> Any:
 
 
 class _Tile:
-    """Emits the loop of one tile: `out[m, lane] += sum over k of x[m, k] * w[k, lane]`, 16 lanes, `rows` rows.
+    """Emits the loop of one tile; see `make_tile`."""
 
-    `panel`: the address where converted weights are kept besides, None: nowhere.
-    """
-
-    def __init__(
-        self, builder: Any, arguments: Sequence[Any], rows: int, *, quantized: bool, panel: Any = None
-    ) -> None:
+    def __init__(self, builder: Any, arguments: Sequence[Any], rows: int, *, quantized: bool, keeping: bool) -> None:
         self._b = builder
-        self._x, self._x_stride, self._w, self._w_stride, self._count, self._out, self._out_stride = arguments
-        self._rows, self._quantized, self._panel = rows, quantized, panel
+        self._x, self._x_stride, self._w, self._terms, self._out, self._out_stride, self._panel = arguments
+        self._rows, self._quantized, self._keeping = rows, quantized, keeping
         self._fma = _fma_of(builder)
 
     def emit(self) -> None:
@@ -143,18 +138,20 @@ class _Tile:
         places = _places(b, self._out, self._out_stride, self._rows)
         rows = [b.add(self._x, b.mul(self._x_stride, _const(4 * m))) for m in range(self._rows)]
 
+        stride = _const(LANES if self._quantized else 4 * LANES)
+
         def term(k: Any, values: list[Any]) -> list[Any]:
             weight, *sums = values
-            return [b.add(weight, self._w_stride), *self._term(rows, k, weight, sums)]
+            return [b.add(weight, stride), *self._term(rows, k, weight, sums)]
 
-        _, *sums = _loop(b, self._count, [self._w, *(b.load(place, align=4) for place in places)], term)
+        _, *sums = _loop(b, self._terms, [self._w, *(b.load(place, align=4) for place in places)], term)
         for place, value in zip(places, sums, strict=True):
             b.store(value, place, align=4)
 
     def _term(self, rows: list[Any], k: Any, weight: Any, sums: list[Any]) -> list[Any]:
         b, offset = self._b, self._b.mul(k, _const(4))
         weights = [self._weights(weight, v) for v in range(_VECTORS)]
-        if self._panel is not None:
+        if self._keeping:
             kept = b.add(self._panel, b.mul(k, _const(4 * _WIDTH * _VECTORS)))
             for v, converted in enumerate(weights):
                 b.store(converted, _address(b, kept, _const(4 * _WIDTH * v), _FLOATS), align=4)
@@ -238,53 +235,23 @@ class _GroupTile:
         return b.bitcast(b.shl(b.zext(upper, _WORDS), ir.Constant(_WORDS, [16] * _WIDTH)), _FLOATS)
 
 
-def make_tile(rows: int, *, quantized: bool) -> Any:
+def make_tile(rows: int, *, quantized: bool, keeping: bool = False) -> Any:
     """A function for compiled code: add a tile of products, `out[m, lane] += sum over k of x[m, k] * w[k, lane]`.
 
-    Called with the address of x, its row stride in floats; the address of w, its stride in bytes; the number of
-    terms k, at least 1; the address of out, its row stride in floats. w holds float32, or int8 if `quantized`.
+    Called with the address of x, its row stride in floats; the address of w, `[terms, 16]`; the number of terms k, at
+    least 1; the address of out, its row stride in floats; and the address of a panel. w holds float32, or int8 if
+    `quantized`; its values are left in the panel, float32 `[terms, 16]`, if `keeping`.
     """
 
     @instruction
     def tile(  # numba takes a parameter's name for a signature, so each is spelt out
-        _context: Any,
-        x: Any,
-        x_stride: Any,
-        w: Any,
-        w_stride: Any,
-        count: Any,
-        out: Any,
-        out_stride: Any,
+        _context: Any, x: Any, x_stride: Any, w: Any, terms: Any, out: Any, out_stride: Any, panel: Any
     ) -> tuple[Any, _Codegen]:
         def generate(context: Any, builder: Any, _signature: Any, values: Sequence[Any]) -> Any:
-            _Tile(builder, values, rows, quantized=quantized).emit()
+            _Tile(builder, values, rows, quantized=quantized, keeping=keeping).emit()
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), generate
-
-    return tile
-
-
-def make_converting_tile() -> Any:
-    """As `make_tile` for TILE_ROWS rows of int8 weights; keeps them as float32, `[count, 16]`, at one more address."""
-
-    @instruction
-    def tile(
-        _context: Any,
-        x: Any,
-        x_stride: Any,
-        w: Any,
-        w_stride: Any,
-        count: Any,
-        out: Any,
-        out_stride: Any,
-        panel: Any,
-    ) -> tuple[Any, _Codegen]:
-        def generate(context: Any, builder: Any, _signature: Any, values: Sequence[Any]) -> Any:
-            _Tile(builder, values[:-1], TILE_ROWS, quantized=True, panel=values[-1]).emit()
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 8), generate
 
     return tile
 

@@ -43,15 +43,18 @@ with an offer of further help. Never invent an order number."""
 
 def jobs() -> dict[str, list[dict[str, Any]]]:
     """Requests by kind, each for other tickets."""
-    texts = [json.loads(line)["text"] for line in (TICKETS / "labels.jsonl").read_text("utf-8").splitlines()[:10]]
-    fields = [json.loads(line)["text"] for line in (TICKETS / "fields.jsonl").read_text("utf-8").splitlines()[:10]]
+    texts, fields = _texts("labels.jsonl", 36), _texts("fields.jsonl", 10)
     schema = {"name": "fields", "schema": json.loads((TICKETS / "fields-schema.json").read_text("utf-8"))}
     form = {"response_format": {"type": "json_schema", "json_schema": schema}}
     return {
         "label": [_request(f"Label this: {text}", 8, structured_outputs={"choice": LABELS}) for text in texts],
         "extract": [_request(f"Fields of this: {text}", 120, **form) for text in fields],
-        "chat": [_request(f"Reply to this: {text}", 64) for text in texts],
+        "chat": [_request(f"Reply to this: {text}", 64) for text in texts[:10]],
     }
+
+
+def _texts(name: str, count: int) -> list[str]:
+    return [json.loads(line)["text"] for line in (TICKETS / name).read_text("utf-8").splitlines()[:count]]
 
 
 def _request(text: str, limit: int, **form: object) -> dict[str, Any]:
