@@ -122,6 +122,17 @@ def test_branches_read_with_the_prompt_are_as_behind_it(model: FastModel, before
         assert np.array_equal(model.extend(continued, TOKENS[130:132]), expected)
 
 
+def test_branches_at_the_end_of_the_context_have_room(model: FastModel) -> None:
+    """Side by side they take more room than the context has left, though none of them alone does."""
+    state = _fresh(model, 140)
+    model.extend(state, TOKENS[:110], "none")
+    continuations = [TOKENS[begin : begin + 6] for begin in range(0, 120, 6)]
+    assert state.length + sum(map(len, continuations)) > CONTEXT + 64
+    for continuation, rows in zip(continuations, model.branches(state, [], continuations)[1], strict=True):
+        assert np.array_equal(rows, model.extend(model.fork(state), continuation, "all"))
+    assert len(state.pages) == 4
+
+
 def test_forks_do_not_touch_each_other(model: FastModel) -> None:
     """Forks share pages: writing to a shared one would change the other's past."""
     state = model.new_state()
