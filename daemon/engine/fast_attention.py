@@ -11,7 +11,7 @@ import numpy as np
 
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled, compiled_sums
-from daemon.engine.fast_kernels import add_float_tile, clear, exponential, normalize
+from daemon.engine.fast_kernels import add_float_tile, clear, exponential, first_needed_row, normalize
 from daemon.engine.fast_memory import floats, integers, segment_at
 from daemon.engine.fast_records import PAGE_TOKENS, SEGMENT
 from daemon.engine.fast_vector import TILE_ROWS, largest_of
@@ -71,7 +71,7 @@ def place_key_value(e: Any, layer: Any, row: Any, kv_head: Any, position: Any) -
     if e.has_head_norms:
         normalize(key, floats(e.head_norms + 4 * (2 * layer + 1) * size, size), e.epsilon, key)
     rotate(e, key, position, F(1))
-    slot = integers(e.slots, e.rows)[row]
+    slot = e.first_slot + row
     page = integers(e.pages, slot // PAGE_TOKENS + 1)[slot // PAGE_TOKENS]
     store_key_value(page + keys_offset(e, layer, kv_head), slot % PAGE_TOKENS, key, value)
 
@@ -149,9 +149,9 @@ def attend_task(e: Any, member: Any, layer: Any, task: Any) -> None:
     size, group = e.head_dim, e.heads // e.kv_heads
     rows = min(TILE_ROWS, segment.rows * group - first)
     last = (first + rows - 1) // group
-    if rows <= 0 or (layer == e.layers - 1 and segment.first_row + last < e.first_wanted):
+    if rows <= 0 or segment.first_row + last < first_needed_row(e, layer):
         return
-    seen, gap = segment.start + last + 1, segment.gap
+    seen, gap = segment.start + last + 1, e.first_slot + segment.first_row - segment.start
     before = segment.start if gap > 0 else seen
     scores = e.scores + 4 * TILE_ROWS * e.seen_limit * member
     mix = e.mixes + 4 * TILE_ROWS * size * member
@@ -160,10 +160,11 @@ def attend_task(e: Any, member: Any, layer: Any, task: Any) -> None:
     score_tile(e, offset, query, rows, seen + gap, scores)
     totals = floats(e.totals + 4 * TILE_ROWS * member, TILE_ROWS)
     for i in range(rows):
-        row_scores = floats(scores + 4 * i * e.seen_limit, seen + gap)
+        address = scores + 4 * i * e.seen_limit
+        row_scores = floats(address, seen + gap)
         for position in range(before, seen):
             row_scores[position] = row_scores[position + gap]
-        totals[i] = softmax(scores + 4 * i * e.seen_limit, segment.start + (first + i) // group + 1, seen)
+        totals[i] = softmax(address, segment.start + (first + i) // group + 1, seen)
     clear(mix, rows * size)
     mix_tile(e, offset, rows, 0, before, scores, mix)
     mix_tile(e, offset, rows, before + gap, seen + gap, scores + 4 * before, mix)

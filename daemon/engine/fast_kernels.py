@@ -192,6 +192,12 @@ def block_products(
 
 
 @compiled
+def first_needed_row(e: Any, layer: Any) -> Any:
+    """The first row that a layer computes once its keys and values have their places: the last one the wanted only."""
+    return e.first_wanted if layer == e.layers - 1 else 0
+
+
+@compiled
 def own_products(e: Any, member: Any) -> Any:
     """A member's room for products."""
     return e.products + 4 * 2 * e.row_limit * LANES * member

@@ -72,16 +72,14 @@ class Plan:
         segments = [(start, tokens) for start, tokens in segments if tokens]
         first_row = 0
         for number, (start, tokens) in enumerate(segments):
-            gap = state.length + first_row - start
-            self._arrays["segments"][number] = (first_row, len(tokens), start, gap)
+            self._arrays["segments"][number] = (first_row, len(tokens), start)
             rows = slice(first_row, first_row + len(tokens))
             self._arrays["tokens"][rows] = tokens
             self._arrays["positions"][rows] = np.arange(start, start + len(tokens))
             first_row = rows.stop
-        self._arrays["slots"][:first_row] = np.arange(state.length, state.length + first_row)
         self._arrays["pages"][: len(state.pages)] = [page.ctypes.data for page in state.pages]
         longest = max(len(tokens) for _, tokens in segments)
-        self._enter(rows=first_row, segment_count=len(segments), longest_segment=longest)
+        self._enter(rows=first_row, segment_count=len(segments), longest_segment=longest, first_slot=state.length)
         self._enter(first_wanted=first_row - len(logits), wanted=len(logits), logits=logits.ctypes.data)
 
     def _enter(self, **fields: float) -> None:
@@ -147,7 +145,6 @@ def _job_arrays(rows: int, context_tokens: int) -> dict[str, Array]:
     return {
         "tokens": np.zeros(rows, np.int64),
         "positions": np.zeros(rows, np.int64),
-        "slots": np.zeros(rows, np.int64),
         "pages": np.zeros(-(-(context_tokens + rows) // PAGE_TOKENS), np.int64),
         "segments": np.zeros(rows, SEGMENT),
     }

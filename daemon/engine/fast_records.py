@@ -37,13 +37,13 @@ MATRICES_PER_LAYER = 4
 MATRIX = np.dtype([(name, np.int64) for name in ("address", "blocks", "columns", "kind", "first_row")])
 """A quantised matrix: its weights, blocks of 16 rows, columns, INT8 or INT4, where its scales and biases begin."""
 
-SEGMENT = np.dtype([(name, np.int64) for name in ("first_row", "rows", "start", "gap")])
-"""New tokens that continue one sequence: their rows, the first one's position, how far behind it its slot is."""
+SEGMENT = np.dtype([(name, np.int64) for name in ("first_row", "rows", "start")])
+"""New tokens that continue one sequence: their rows, the first one's position."""
 
 _SHAPE = ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab_size", "has_head_norms")
 _WEIGHTS = ("matrices", "scales", "biases", "norms", "head_norms", "cosines", "sines")
-_JOB = ("rows", "segment_count", "longest_segment", "first_wanted", "wanted", "logits")
-_JOB_ARRAYS = ("tokens", "positions", "slots", "pages", "segments")
+_JOB = ("rows", "segment_count", "longest_segment", "first_slot", "first_wanted", "wanted", "logits")
+_JOB_ARRAYS = ("tokens", "positions", "pages", "segments")
 _SCRATCH = (
     "states",
     "normed",
@@ -73,11 +73,11 @@ Sizes: `row_limit` rows of scratch, `seen_limit` scores a query may have, and th
 Weights: `matrices` (MATRIX), the `scales` and `biases` of all their rows one after the other, `norms` (two rows for
 each layer, attention and MLP, then the final one), `head_norms` (two for each layer, query and key), and the rotary
 `cosines` and `sines`, `[context, head_dim / 2]`.
-Job: how many rows (new tokens) there are, in how many segments, the longest one's rows; the first row whose logits are
-wanted, how many, and where they go, `[wanted, vocab_size]`; for each row its token, its position and the slot that its
-keys and values go to; the addresses of the `pages`, which hold the slots one after the other; and the `segments`
-(SEGMENT). A token's slot is its position, but for branches: all of them begin at the same position, and share the
-slots from there.
+Job: how many rows (new tokens) there are, in how many segments, the longest one's rows; the slot that the first row's
+keys and values go to, the other rows' follow; the first row whose logits are wanted, how many, and where they go,
+`[wanted, vocab_size]`; for each row its token and its position; the addresses of the `pages`, which hold the slots one
+after the other; and the `segments` (SEGMENT). A token's slot is its position, but for branches: all of them begin at
+the same position, and share the slots from there.
 Scratch by row: `states` (the residual stream), `normed`, `qkv`, `query` (`[kv head, row, head in its group, head_dim]`,
 so that heads sharing keys lie together), `mixed` (attention's result), `gated`, `rounded` (what an int4 matrix reads
 instead of one of them: a row's groups one after the other, as many as the matrix has). Scratch by member of the team:

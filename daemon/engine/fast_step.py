@@ -5,7 +5,14 @@ from typing import Any
 from daemon.engine.fast_attention import attend_task, place_task, tiles_of
 from daemon.engine.fast_config import LANES
 from daemon.engine.fast_jit import compiled
-from daemon.engine.fast_kernels import embed_task, gate_task, normalize_task, project_task, round_row
+from daemon.engine.fast_kernels import (
+    embed_task,
+    first_needed_row,
+    gate_task,
+    normalize_task,
+    project_task,
+    round_row,
+)
 from daemon.engine.fast_memory import engine_at, matrix_at
 from daemon.engine.fast_records import DOWN, GATE_UP, INT4, MATRICES_PER_LAYER, MATRIX, OUT, QKV
 from daemon.engine.fast_team import CLOSED, begin, end, finish, leave, take, wait, wait_for_work
@@ -62,8 +69,8 @@ def units_of(e: Any, layer: Any, kind: Any) -> Any:
 
 @compiled
 def first_row_of(e: Any, layer: Any, kind: Any) -> Any:
-    """The first row that a layer's phase is about: from the last attention on only the wanted ones matter."""
-    return e.first_wanted if layer == e.layers - 1 and kind >= _ATTEND else 0
+    """The first row that a layer's phase is about."""
+    return first_needed_row(e, layer) if kind >= _ATTEND else 0
 
 
 @compiled
