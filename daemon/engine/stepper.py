@@ -1,6 +1,6 @@
 """The model one bounded step at a time, with the stop check before every step and the logits checked after it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,7 +60,7 @@ class Stepper:
 
         These are read in the same pass as the prompt's last piece, where there are any and they fit.
         """
-        *heads, last = _aligned(state.length, token_ids, self.model.piece_tokens)
+        *heads, last = self._prompt_pieces(state.length, token_ids, _padded(continuations))
         for piece in heads:
             self.extend(state, piece, "none")
         together = self._together(state, last, continuations)
@@ -72,8 +72,7 @@ class Stepper:
         self, state: OwnState, token_ids: Sequence[int], continuations: Sequence[Sequence[int]]
     ) -> tuple[Logits, Sequence[Sequence[Logits]]] | None:
         """One call of the port's `branches`; None where there are none, they are too many or the model has no such."""
-        padded = len(continuations) * max(map(len, continuations), default=0)
-        fitting = 0 < padded <= self.model.piece_tokens - len(token_ids)
+        fitting = 0 < _padded(continuations) <= self.model.piece_tokens - len(token_ids)
         if not fitting or not isinstance(self.model, BranchingModel):
             return None
         self.ask()
@@ -83,20 +82,37 @@ class Stepper:
         return last, [list(rows) for rows in branches]
 
     def feed(self, state: OwnState, token_ids: Sequence[int]) -> Logits:
-        """Append any number of tokens (at least one) and return the logits after the last, shape `[vocab_size]`.
-
-        The pieces end at multiples of `piece_tokens` from position 0, so that the same prompt is always computed in
-        the same pieces, whatever part of it a cache held.
-        """
+        """Append any number of tokens (at least one) and return the logits after the last, shape `[vocab_size]`."""
         return self.start(state, token_ids, ()).row
+
+    def _prompt_pieces(self, start: int, token_ids: Sequence[int], beside: int) -> Iterable[Sequence[int]]:
+        """The tokens behind the first `start`, in pieces; the last one has room for `beside` more if that can be."""
+        size = self.model.piece_tokens
+        return _evenly(token_ids, size, beside) if self.model.exact else _aligned(start, token_ids, size)
+
+
+def _evenly(token_ids: Sequence[int], size: int, beside: int) -> Iterator[Sequence[int]]:
+    """In as few pieces as can be, none of them much shorter than the others: each reads all weights."""
+    rows = len(token_ids) + beside
+    step = -(-rows // -(-rows // size))
+    return (token_ids[begin : begin + step] for begin in range(0, len(token_ids), step))
 
 
 def _aligned(start: int, token_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """In pieces that end at multiples of `size` from position 0.
+
+    So the same prompt is always computed in the same pieces, whatever part of it a cache held.
+    """
     begin = 0
     while begin < len(token_ids):
         end = begin + size - (start + begin) % size
         yield token_ids[begin:end]
         begin = end
+
+
+def _padded(continuations: Sequence[Sequence[int]]) -> int:
+    """Rows of continuations, each counted as long as the longest."""
+    return len(continuations) * max(map(len, continuations), default=0)
 
 
 @dataclass(frozen=True)

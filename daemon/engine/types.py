@@ -205,8 +205,8 @@ class BranchingModel(Model, Protocol):
 class PromptCache(Protocol):
     """Keeps keys and values from one request to the next; a warm run must equal a cold one to the bit.
 
-    Prefill always goes in pieces that end at multiples of the model's `piece_tokens`. Of a model that is not `exact`
-    only whole such pieces may be kept, and nothing decoded.
+    Of a model that is not `exact`, prefill goes in pieces that end at multiples of its `piece_tokens`; only whole such
+    pieces may be kept, and nothing decoded.
     """
 
     def acquire(self, token_ids: Sequence[int]) -> tuple[State, int]:
