@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from daemon.engine.fast_config import LANES
-from daemon.engine.fast_jit import compiled, compiled_sums
+from daemon.engine.fast_jit import compiled
 from daemon.engine.fast_kernels import add_float_tile, clear, exponential, first_needed_row, normalize
 from daemon.engine.fast_memory import floats, integers, segment_at
 from daemon.engine.fast_records import PAGE_TOKENS, SEGMENT
-from daemon.engine.fast_vector import TILE_ROWS, largest_of
+from daemon.engine.fast_vector import TILE_ROWS, largest_of, sum_of
 
 F = np.float32
 
@@ -42,14 +42,14 @@ def rotate(e: Any, x: Any, position: Any, scale: Any) -> None:
 def place_query(e: Any, layer: Any, row: Any, head: Any, position: Any) -> None:
     """Norm (if any) and position of a query head, which is then scaled by 1 / sqrt(head_dim)."""
     size, group = e.head_dim, e.heads // e.kv_heads
-    source = floats(e.qkv + 4 * (row * (e.heads + 2 * e.kv_heads) + head) * size, size)
-    slot = (head // group * e.row_limit + row) * group + head % group
-    query = floats(e.query + 4 * slot * size, size)
+    source = e.qkv + 4 * (row * (e.heads + 2 * e.kv_heads) + head) * size
+    target = e.query + 4 * ((head // group * e.row_limit + row) * group + head % group) * size
+    query, unplaced = floats(target, size), floats(source, size)
     if e.has_head_norms:
-        normalize(source, floats(e.head_norms + 4 * 2 * layer * size, size), e.epsilon, query)
+        normalize(source, size, e.head_norms + 4 * 2 * layer * size, e.epsilon, target)
     else:
         for i in range(size):
-            query[i] = source[i]
+            query[i] = unplaced[i]
     rotate(e, query, position, F(e.query_scale))
 
 
@@ -67,9 +67,10 @@ def store_key_value(start: Any, slot: Any, key: Any, value: Any) -> None:
 def place_key_value(e: Any, layer: Any, row: Any, kv_head: Any, position: Any) -> None:
     """Norm (if any) and position of a key head, and its value, into the row's slot."""
     size, first = e.head_dim, row * (e.heads + 2 * e.kv_heads) + e.heads + kv_head
-    key, value = floats(e.qkv + 4 * first * size, size), floats(e.qkv + 4 * (first + e.kv_heads) * size, size)
+    source = e.qkv + 4 * first * size
+    key, value = floats(source, size), floats(source + 4 * e.kv_heads * size, size)
     if e.has_head_norms:
-        normalize(key, floats(e.head_norms + 4 * (2 * layer + 1) * size, size), e.epsilon, key)
+        normalize(source, size, e.head_norms + 4 * (2 * layer + 1) * size, e.epsilon, source)
     rotate(e, key, position, F(1))
     slot = e.first_slot + row
     page = integers(e.pages, slot // PAGE_TOKENS + 1)[slot // PAGE_TOKENS]
@@ -86,7 +87,7 @@ def place_task(e: Any, layer: Any, row: Any) -> None:
         place_key_value(e, layer, row, kv_head, position)
 
 
-@compiled_sums
+@compiled
 def softmax(address: Any, count: Any, seen: Any) -> Any:
     """Exponentials of the first `count` scores in place, zeros behind them up to `seen`; the exponentials' sum.
 
@@ -96,13 +97,12 @@ def softmax(address: Any, count: Any, seen: Any) -> Any:
     scores = floats(address, max(vectors * LANES, seen))
     for i in range(count, scores.size):
         scores[i] = F(-np.inf)
-    largest, total = largest_of(address, vectors), F(0)
+    largest = largest_of(address, vectors)
     for i in range(count):
         scores[i] = exponential(scores[i] - largest)
-        total += scores[i]
     for i in range(count, scores.size):
         scores[i] = F(0)
-    return total
+    return sum_of(address, vectors)
 
 
 @compiled

@@ -24,18 +24,14 @@ R = TypeVar("R")
 _COMPILED = ("attention", "jit", "kernels", "memory", "records", "step", "team", "vector")
 """The parts of the fast engine that machine code is made of."""
 
-_REORDERED = {"reassoc", "contract", "nsz", "arcp"}
-"""LLVM's fast-math flags without those that assume away infinities and NaN."""
-
 
 def compiled(function: F) -> F:
-    """Compile a function that other compiled functions call; rounding is exactly as written."""
+    """Compile a function that other compiled functions call; rounding is exactly as written.
+
+    LLVM may not reorder sums: how it does depends on where the code stands, so the process that compiles it and those
+    that load it from the cache would not get the same bits.
+    """
     return cast("F", _njit(function))
-
-
-def compiled_sums(function: F) -> F:
-    """As `compiled`, but sums may be reordered to use vector instructions; the same input gives the same bits."""
-    return cast("F", _njit(function, fastmath=_REORDERED))
 
 
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,8 +39,8 @@ def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", intrinsic(function))
 
 
-def _njit(function: Callable[..., Any], *, fastmath: bool | set[str] = False, cache: bool = False) -> Any:  # noqa: ANN401
-    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", fastmath=fastmath, cache=cache)(function)
+def _njit(function: Callable[..., Any], *, cache: bool = False) -> Any:  # noqa: ANN401
+    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", cache=cache)(function)
 
 
 def compile_entry(function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> Callable[P, R]:

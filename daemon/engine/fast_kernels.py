@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daemon.engine.fast_config import LANES
-from daemon.engine.fast_jit import compiled, compiled_sums
+from daemon.engine.fast_jit import compiled
 from daemon.engine.fast_memory import (
     bits_of_float,
     bits_of_floats,
@@ -20,7 +20,7 @@ from daemon.engine.fast_memory import (
     short_integers,
 )
 from daemon.engine.fast_records import GROUP_BYTES, GROUP_TERMS, INT4, PANEL_TERMS, ROUNDED_BYTES, STEP_OFFSET
-from daemon.engine.fast_vector import TILE_ROWS, make_group_tile, make_tile, multiply_add
+from daemon.engine.fast_vector import TILE_ROWS, make_group_tile, make_tile, multiply_add, sum_of_squares
 
 F = np.float32
 
@@ -247,23 +247,23 @@ def gate_task(e: Any, member: Any, matrix: Any, pair: Any, first_row: Any) -> No
             target[lane] = g / (F(1) + exponential(-g)) * u
 
 
-@compiled_sums
-def normalize(x: Any, factors: Any, epsilon: Any, out: Any) -> None:
-    """RMS norm: `out = x / sqrt(mean(x^2) + epsilon) * factors`."""
-    total = F(0)
-    for i in range(x.size):
-        total += x[i] * x[i]
-    scale = F(1) / np.sqrt(total / F(x.size) + F(epsilon))
-    for i in range(x.size):
-        out[i] = x[i] * scale * factors[i]
+@compiled
+def normalize(x: Any, size: Any, factors: Any, epsilon: Any, out: Any) -> None:
+    """RMS norm of `size` floats, by addresses: `out = x / sqrt(mean(x^2) + epsilon) * factors`."""
+    values, weights, results = floats(x, size), floats(factors, size), floats(out, size)
+    total = sum_of_squares(x, size // LANES) if size >= LANES else F(0)
+    for i in range(size // LANES * LANES, size):
+        total = multiply_add(values[i], values[i], total)
+    scale = F(1) / np.sqrt(total / F(size) + F(epsilon))
+    for i in range(size):
+        results[i] = values[i] * scale * weights[i]
 
 
 @compiled
 def normalize_task(e: Any, number: Any, source: Any, row: Any, matrix: Any) -> None:
     """The norm of row `source` of the states into row `row` of `normed`, for a matrix to read."""
-    size = e.hidden
-    factors = floats(e.norms + 4 * number * size, size)
-    normalize(floats(e.states + 4 * source * size, size), factors, e.epsilon, floats(e.normed + 4 * row * size, size))
+    width = 4 * e.hidden
+    normalize(e.states + source * width, e.hidden, e.norms + number * width, e.epsilon, e.normed + row * width)
     round_row(e, e.normed, row, matrix)
 
 

@@ -1,4 +1,4 @@
-"""Vector instructions for numba's compiled code, written as LLVM IR: products of small tiles.
+"""Vector instructions for numba's compiled code, written as LLVM IR: products of small tiles, sums.
 
 numba's own loops leave it to LLVM how a sum is ordered. Here every sum runs over its terms one after the other, in
 its own vector lane: with one fused multiply-add a term for int8 and float weights, in exact integers within a group of
@@ -32,6 +32,7 @@ _WORDS, _SHORTS = ir.VectorType(_I32, _WIDTH), ir.VectorType(_I16, 2 * _WIDTH)
 _NIBBLES = ir.Constant(_WORDS, [0x000F000F] * _WIDTH)
 
 _Codegen = Callable[[Any, Any, Any, Sequence[Any]], Any]
+_Step = Callable[[Any, Any, Any], Any]
 
 
 def _address(builder: Any, base: Any, offset: Any, of: Any) -> Any:
@@ -96,32 +97,50 @@ def multiply_add(_context: Any, x: Any, y: Any, z: Any) -> tuple[Any, _Codegen]:
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
-@instruction
-def largest_of(_context: Any, x: Any, count: Any) -> tuple[Any, _Codegen]:
-    """The largest of `16 * count` float32 at an address, count at least 1; what is no number does not count.
+def _make_fold(start: float, step: _Step, join: _Step) -> Any:
+    """A function for compiled code: `16 * count` float32 at an address (count at least 1) as one.
 
-    LLVM makes no vector instructions of a loop for this unless it may assume that all are numbers.
+    Each of 16 lanes begins with `start` and goes on by `step(b, value, so far)`; then `join` takes the lanes together.
+    LLVM would only do so where it may choose the order, and that it chooses anew wherever the code stands.
     """
 
-    def generate(_ctx: Any, b: Any, _signature: Any, values: Sequence[Any]) -> Any:
-        x, count = values
+    @instruction
+    def fold(_context: Any, x: Any, count: Any) -> tuple[Any, _Codegen]:
+        def generate(_ctx: Any, b: Any, _signature: Any, values: Sequence[Any]) -> Any:
+            x, count = values
 
-        def larger(_k: Any, carried: list[Any]) -> list[Any]:
-            at, *maxima = carried
-            found = [b.load(_address(b, at, _const(4 * _WIDTH * v), _FLOATS), align=4) for v in range(_VECTORS)]
-            return [b.add(at, _const(4 * LANES)), *map(functools.partial(_maximum, b), found, maxima)]
+            def term(_k: Any, carried: list[Any]) -> list[Any]:
+                at, *lanes = carried
+                found = [b.load(_address(b, at, _const(4 * _WIDTH * v), _FLOATS), align=4) for v in range(_VECTORS)]
+                return [b.add(at, _const(4 * LANES)), *map(functools.partial(step, b), found, lanes)]
 
-        lowest = ir.Constant(_FLOATS, [-math.inf] * _WIDTH)
-        _, *maxima = _loop(b, count, [x, *[lowest] * _VECTORS], larger)
-        vector = functools.reduce(functools.partial(_maximum, b), maxima)
-        lanes = [b.extract_element(vector, ir.Constant(_I32, lane)) for lane in range(_WIDTH)]
-        return functools.reduce(functools.partial(_maximum, b), lanes)
+            first = ir.Constant(_FLOATS, [start] * _WIDTH)
+            _, *vectors = _loop(b, count, [x, *[first] * _VECTORS], term)
+            vector = functools.reduce(functools.partial(join, b), vectors)
+            lanes = [b.extract_element(vector, ir.Constant(_I32, lane)) for lane in range(_WIDTH)]
+            return functools.reduce(functools.partial(join, b), lanes)
 
-    return types.float32(types.int64, types.int64), generate
+        return types.float32(types.int64, types.int64), generate
+
+    return fold
 
 
 def _maximum(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def _sum(b: Any, x: Any, y: Any) -> Any:
+    return b.fadd(x, y)
+
+
+def _sum_of_square(b: Any, x: Any, total: Any) -> Any:
+    return b.call(_fma_of(b), [x, x, total])
+
+
+largest_of = _make_fold(-math.inf, _maximum, _maximum)
+"""The largest; what is no number does not count."""
+sum_of = _make_fold(0.0, _sum, _sum)
+sum_of_squares = _make_fold(0.0, _sum_of_square, _sum)
 
 
 class _Tile:
