@@ -9,13 +9,16 @@ import transformers
 from tokenizers import Tokenizer
 
 from daemon.engine.fast_model import FastModel, load_fast_model
-from tests.support.tiny_models import reference_logits
+from tests.support.tiny_models import quantize_network, reference_logits
 
 TEXTS = Path(__file__).parent.parent / "data" / "quality" / "texts.txt"
 CONTEXT = 512
 
 BOUNDS = {"int8": (0.005, 0.94), "int4": (0.03, 0.9)}
 """For each kind of weights: how far the loss may move, relatively, and how many most probable tokens must stay."""
+
+LOGITS_WITHIN = {"int8": 1e-3, "int4": 1e-2}
+"""Of transformers' on the same dequantised weights; int4 rounds its activations too."""
 
 Rows = npt.NDArray[np.float32]
 
@@ -66,6 +69,17 @@ def test_it_predicts_as_the_float_model_does(
     most_moved, least_same = BOUNDS[kind]
     assert abs(losses[0] / losses[1] - 1) < most_moved
     assert same.mean() >= least_same
+
+
+def test_logits_are_those_of_transformers_on_the_same_weights(
+    kind: str, model: FastModel, texts: list[list[int]], smollm2_dir: Path
+) -> None:
+    """The real model's logits reach 40 and its activations much more: what a tiny random model cannot show."""
+    network = transformers.AutoModelForCausalLM.from_pretrained(smollm2_dir, dtype="float32")
+    expected = reference_logits(quantize_network(network, kind), texts[0])
+    logits = model.extend(model.new_state(), texts[0], "all")
+    assert np.abs(expected).max() > 20
+    assert np.abs(logits - expected).max() < LOGITS_WITHIN[kind]
 
 
 def test_the_capital_of_france(model: FastModel, smollm2_dir: Path) -> None:
