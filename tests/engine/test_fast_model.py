@@ -10,6 +10,7 @@ import pytest
 from daemon.engine.fast_model import FastModel, load_fast_model
 from daemon.engine.fast_state import FastState
 from daemon.engine.quantize import KINDS
+from daemon.engine.stepper import Stepper
 from tests.support.tiny_models import (
     FAMILIES,
     VOCABULARY,
@@ -153,6 +154,17 @@ def test_a_truncated_state_is_as_if_it_had_never_been_longer(model: FastModel) -
     model.truncate(state, 60)
     assert state.length == 60
     assert np.array_equal(model.extend(state, TOKENS[60:75]), model.extend(_fresh(model, 60), TOKENS[60:75]))
+
+
+@pytest.mark.parametrize("length", [1, 120, 128, 140])
+def test_labels_beside_the_last_piece_are_read_as_behind_it(model: FastModel, length: int) -> None:
+    """Where a prompt is divided depends on its length and on the labels; the answer must not."""
+    labels = [[5, 6, 7], [8], [9, 10]]
+    position = Stepper(model, lambda: False).start(model.new_state(), TOKENS[:length], labels)
+    last, after = model.branches(_fresh(model, length - 1), TOKENS[length - 1 : length], labels)
+    assert np.array_equal(position.row, last[0])
+    assert len(position.branches) == len(labels)
+    assert all(np.array_equal(rows, expected) for rows, expected in zip(position.branches, after, strict=True))
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing(model: FastModel) -> None:
