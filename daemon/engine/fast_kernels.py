@@ -193,7 +193,7 @@ def block_products(
 
 @compiled
 def first_needed_row(e: Any, layer: Any) -> Any:
-    """The first row that a layer computes once its keys and values have their places: the last one the wanted only."""
+    """The first row needed behind a layer's keys and values: in the last layer the first whose logits are wanted."""
     return e.first_wanted if layer == e.layers - 1 else 0
 
 

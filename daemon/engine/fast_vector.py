@@ -1,9 +1,11 @@
 """Vector instructions for numba's compiled code, written as LLVM IR: products of small tiles, sums.
 
-numba's own loops leave it to LLVM how a sum is ordered. Here every sum runs over its terms one after the other, in
-its own vector lane: with one fused multiply-add a term for int8 and float weights, in exact integers within a group of
-32 terms for int4 weights. So a result does not depend on what else is computed beside it: one row, six rows or a
-whole prompt give the same bits for a row. All addresses are int64, in bytes.
+A sum in a loop of numba's takes one term at a time, as LLVM may not reorder it. Here the sums of a product stand side
+by side, each in a vector lane of its own, and run over their terms one after the other: with one fused multiply-add a
+term for int8 and float weights, in exact integers within a group of 32 terms for int4 weights. A fold spreads one sum
+over 16 lanes and joins them in a fixed order. Either order depends on the number of terms alone, so a result does not
+depend on what else is computed beside it: one row, six rows or a whole prompt give the same bits for a row. All
+addresses are int64, in bytes.
 """
 
 import functools
@@ -101,7 +103,7 @@ def _make_fold(start: float, step: _Step, join: _Step) -> Any:
     """A function for compiled code: `16 * count` float32 at an address (count at least 1) as one.
 
     Each of 16 lanes begins with `start` and goes on by `step(b, value, so far)`; then `join` takes the lanes together.
-    LLVM would only do so where it may choose the order, and that it chooses anew wherever the code stands.
+    A plain loop would go term by term: LLVM makes vector instructions of it only where it may choose the order itself.
     """
 
     @instruction

@@ -86,9 +86,11 @@ class Stepper:
         return self.start(state, token_ids, ()).row
 
     def _prompt_pieces(self, start: int, token_ids: Sequence[int], beside: int) -> Iterable[Sequence[int]]:
-        """The tokens behind the first `start`, in pieces; the last one has room for `beside` more if that can be."""
+        """The tokens behind the first `start`, in pieces; the last has room for `beside` more if no pass is added."""
         size = self.model.piece_tokens
-        return _evenly(token_ids, size, beside) if self.model.exact else _aligned(start, token_ids, size)
+        if not self.model.exact:
+            return _aligned(start, token_ids, size)
+        return _evenly(token_ids, size, beside if beside < size else 0)
 
 
 def _evenly(token_ids: Sequence[int], size: int, beside: int) -> Iterator[Sequence[int]]:
